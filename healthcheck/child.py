@@ -1,0 +1,177 @@
+"""The parent's end: run a module in the stack's Python, with a time limit, and read what it answers.
+
+A crash, a hang and noise are outcomes, never exceptions: the self-test has to outlive what it tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from healthcheck import wire
+
+STACK_PYTHON = "/opt/venv/bin/python"
+_TAIL = 8_000  # characters of noise kept: enough for a traceback, small enough for a report
+_REAP = 2.0  # seconds to wait for a killed child; one stuck in the driver is left behind and reported
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a child ended. `events` in order; `output` is the tail of stdout and stderr together."""
+
+    events: tuple[dict[str, Any], ...]
+    returncode: int | None
+    timed_out: bool
+    output: str
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return self.returncode == 0 and not self.timed_out
+
+    @property
+    def cause(self) -> str:
+        """One clause that says how the child ended, for the summary of a result."""
+        if self.timed_out:
+            return f"did not finish within {self.seconds:.0f} s and was ended"
+        if self.returncode is not None and self.returncode < 0:
+            return f"was ended by {_signal_name(-self.returncode)}"
+        return f"ended with exit code {self.returncode}"
+
+
+def stack_python() -> str:
+    """The interpreter that holds the stack: DYNO_STACK_PYTHON, else the image's, else this one."""
+    chosen = os.environ.get("DYNO_STACK_PYTHON")
+    if chosen:
+        return chosen
+    return STACK_PYTHON if Path(STACK_PYTHON).exists() else sys.executable
+
+
+def run(
+    module: str,
+    arguments: Sequence[str] = (),
+    *,
+    time_limit: float,
+    python: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+) -> Outcome:
+    """Run `python -m module arguments...` and return its outcome; `time_limit` is in seconds.
+
+    `on_event` sees each event as it arrives, for progress. The child leads a process group of its own, and
+    the whole group is killed at the limit.
+    """
+    started = time.monotonic()
+    answer, answer_child = os.pipe()
+    noise, noise_child = os.pipe()
+    env = {**os.environ, **(environment or {}), wire.DESCRIPTOR: str(answer_child)}
+    try:
+        process = subprocess.Popen(
+            [python or stack_python(), "-m", module, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=noise_child,
+            stderr=noise_child,
+            pass_fds=(answer_child,),
+            env=env,
+            start_new_session=True,
+        )
+    except OSError as error:
+        for descriptor in (answer, answer_child, noise, noise_child):
+            os.close(descriptor)
+        return Outcome((), 127, False, f"{error}", time.monotonic() - started)
+    os.close(answer_child)
+    os.close(noise_child)
+    events: list[dict[str, Any]] = []
+    noise_text = bytearray()
+
+    def accept(line: bytes) -> None:
+        event = _decode(line)
+        if event is not None:
+            events.append(event)
+            on_event(event)
+
+    try:
+        timed_out = _pump(process, answer, noise, started + time_limit, accept, noise_text)
+    finally:
+        _end(process)
+        os.close(answer)
+        os.close(noise)
+    return Outcome(
+        events=tuple(events),
+        returncode=process.returncode,
+        timed_out=timed_out,
+        output=noise_text.decode(errors="replace")[-_TAIL:],
+        seconds=time.monotonic() - started,
+    )
+
+
+def _pump(
+    process: subprocess.Popen[bytes],
+    answer: int,
+    noise: int,
+    deadline: float,
+    accept: Callable[[bytes], None],
+    noise_text: bytearray,
+) -> bool:
+    """Read both pipes until the child has ended or the deadline has passed; return whether it had passed.
+
+    The child's end is what counts, not the pipes': a grandchild may hold them open for ever.
+    """
+    partial = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(answer, selectors.EVENT_READ)
+        selector.register(noise, selectors.EVENT_READ)
+        while True:
+            ended = process.poll() is not None
+            left = deadline - time.monotonic()
+            ready = selector.select(0 if ended else min(0.1, max(left, 0)))
+            for key, _ in ready:
+                chunk = os.read(key.fd, 65_536)
+                if not chunk:
+                    selector.unregister(key.fd)
+                elif key.fd == noise:
+                    noise_text += chunk
+                    del noise_text[: -4 * _TAIL]
+                else:
+                    partial += chunk
+                    *lines, rest = bytes(partial).split(b"\n")
+                    partial[:] = rest
+                    for line in lines:
+                        accept(line)
+            if ended and not any(key.fd in selector.get_map() for key, _ in ready):
+                return False
+            if left <= 0:
+                return not ended
+
+
+def _decode(line: bytes) -> dict[str, Any] | None:
+    """An event, or None for a line that is not one: a child that died while writing leaves half a line."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_REAP)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
