@@ -117,7 +117,6 @@ ENV CUDA_HOME=/usr NVCC_PREPEND_FLAGS="-ccbin /usr/bin/g++-13"
 # flash-attn, by one of three routes. Each leaves its wheel, or nothing, in /wheels.
 FROM toolkit AS flash-attn-source
 ARG GPU_ARCHS=8.9
-ARG MAX_JOBS=1
 ARG PYPI_INDEX=https://pypi.org/simple
 RUN --mount=type=bind,source=image/step,target=/step \
     --mount=type=bind,from=tools,source=/opt/dyno/venv/bin/uv,target=/uv \
@@ -127,11 +126,15 @@ RUN --mount=type=bind,source=image/step,target=/step \
     --mount=type=bind,source=image/nvcc_archs.py,target=/nvcc_archs.py \
     --mount=type=cache,target=/var/cache/uv,sharing=locked \
     --mount=type=tmpfs,target=/run --mount=type=secret,id=ca,target=/run/secrets/ca.pem \
+    --mount=type=secret,id=jobs,target=/run/secrets/jobs \
     /step <<'EOF'
 uv() { /uv "$@" --cache-dir /var/cache/uv --no-config --default-index "$PYPI_INDEX"; }
 uv pip install --target /build --no-deps --require-hashes --only-binary :all: --python /opt/venv/bin/python --requirement /lock/build.lock
+# The job count follows the memory that is free today. As a secret it stays out of the cache key, and so does not
+# compile everything again tomorrow.
+export MAX_JOBS="$(cat /run/secrets/jobs 2>/dev/null || echo 1)" NVCC_THREADS=1
 # torch and the toolkit are there, so isolation is off; the archs are said, since no GPU is visible here.
-export PYTHONPATH=/build PATH="/build/bin:$PATH" FLASH_ATTENTION_FORCE_BUILD=TRUE MAX_JOBS NVCC_THREADS=1
+export PYTHONPATH=/build PATH="/build/bin:$PATH" FLASH_ATTENTION_FORCE_BUILD=TRUE
 export FLASH_ATTN_CUDA_ARCHS="$(python3 /nvcc_archs.py "$GPU_ARCHS")"
 /opt/venv/bin/python -m pip wheel --verbose --no-build-isolation --no-deps --no-binary flash-attn --require-hashes \
     --no-cache-dir --index-url "$PYPI_INDEX" --wheel-dir /wheels --requirement /lock/flash-attn.lock

@@ -27,12 +27,11 @@ target "_stack" {
     FLASH_ATTN = FLASH_ATTN
     DEBIAN_MIRROR = DEBIAN_MIRROR
     PYPI_INDEX = PYPI_INDEX
-    MAX_JOBS = MAX_JOBS
     BUILD_ID = BUILD_ID
     LOCK_DIGEST = LOCK_DIGEST
     SOURCE_DATE_EPOCH = SOURCE_DATE_EPOCH
   }
-  secret = CA_BUNDLE == "" ? [] : ["id=ca,src=${CA_BUNDLE}"]
+  secret = concat(["id=jobs,env=MAX_JOBS"], CA_BUNDLE == "" ? [] : ["id=ca,src=${CA_BUNDLE}"])
   tags = split(",", TAGS)
   platforms = ["linux/amd64"]
 }

@@ -1,7 +1,7 @@
 """Write what was installed into the image, at build time: the manifest and the user's constraints.
 
-The self-test reads the manifest to know what *should* be there. `constraints.txt` keeps a later `pip install` or
-`uv pip install` from replacing the packages that only work together.
+The self-test reads the manifest to know what *should* be there. `constraints.txt` keeps a later `pip install`
+or `uv pip install` from replacing the packages that only work together.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def constraints(stack: Mapping[str, str]) -> str:
 def manifest(
     arguments: Mapping[str, str],
     target: str,
+    *,
     stack: Mapping[str, str],
     tools: Mapping[str, str],
     packages: Mapping[str, str],
@@ -98,7 +99,7 @@ def main(target: str) -> None:
         name: hashlib.sha256(Path(f"/requirements/{name}.lock").read_bytes()).hexdigest()
         for name in ("stack", "tools", "flash-attn")
     }
-    told = manifest(os.environ, target, stack, tools, debian_packages(), locks)
+    told = manifest(os.environ, target, stack=stack, tools=tools, packages=debian_packages(), locks=locks)
     (HOME / "manifest.json").write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
     (HOME / "constraints.txt").write_text(constraints(stack))
 

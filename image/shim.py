@@ -1,8 +1,8 @@
 """Install an empty distribution that stands for another one, so that installers find a requirement met.
 
-`opencv-python` and `opencv-python-headless` both own the directory cv2. A package that asks for the first would
-have pip unpack a second copy over ours, which then needs X libraries. The stand-in has the first's name and the
-second's version, requires the second, and holds no files.
+`opencv-python` and `opencv-python-headless` both own the directory cv2. A package that asks for the first
+would have pip unpack a second copy over ours, which then needs X libraries. The stand-in has the first's name
+and the second's version, requires the second, and holds no files.
 """
 
 from __future__ import annotations
