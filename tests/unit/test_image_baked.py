@@ -1,4 +1,4 @@
-"""What runs during the build: the manifest, the constraints, the stand-in distribution, flash-attn's archs."""
+"""What runs during the build: manifest, constraints, the stand-in distribution, flash-attn's archs."""
 
 from __future__ import annotations
 

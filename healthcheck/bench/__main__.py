@@ -1,0 +1,26 @@
+"""Run one scenario in the stack's Python and answer in events."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from healthcheck import wire
+from healthcheck.bench import SCENARIOS, load
+from healthcheck.bench.runner import Tools, run
+
+
+def main(arguments: Sequence[str]) -> int:
+    wire.die_with_parent()
+    parser = argparse.ArgumentParser(prog="python -m healthcheck.bench")
+    parser.add_argument("scenario", choices=tuple(SCENARIOS), metavar="SCENARIO", help=", ".join(SCENARIOS))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--short", action="store_true", help="a small workload, for a self-test")
+    options = parser.parse_args(arguments)
+    run(load(options.scenario), options.device, options.short, Tools(emit=wire.emit))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,62 @@
+"""The words in which an exercise answers. Importable without torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+ABSENT = "not part of this environment"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a passing exercise saw: one sentence, and the numbers behind it."""
+
+    summary: str
+    details: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class Skip(Exception):
+    """Raised when an exercise cannot be asked here (absent package, GPU of another generation); says why."""
+
+
+class Wrong(Exception):
+    """Raised when a library runs and answers wrongly, or is set up wrongly."""
+
+    def __init__(self, summary: str, remedy: str = "") -> None:
+        super().__init__(summary)
+        self.summary = summary
+        self.remedy = remedy
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One library of the stack, run once with its numbers compared.
+
+    `package` is the distribution that it proves ("" for a program), `module` the import without which it
+    cannot be asked. `run` takes a device, "cpu" or "cuda", returns a Finding, and raises Skip, Wrong or
+    whatever the library itself raises.
+    """
+
+    name: str
+    code: str
+    title: str
+    package: str
+    gpu_only: bool
+    run: Callable[[str], Finding]
+    module: str = ""
+
+
+def need(module: str) -> None:
+    """Raise Skip when `module` is not installed. One that is installed and broken is no reason to skip."""
+    if importlib.util.find_spec(module) is None:
+        raise Skip(ABSENT)
+
+
+def fresh_seed() -> int:
+    """A seed that no earlier run has used, so that a stale or cached answer is never the right one."""
+    return int.from_bytes(os.urandom(4), "little")

@@ -1,0 +1,191 @@
+"""The stack's Python and its distributions, read from their metadata.
+
+What an import would execute is exactly what may be broken, so everything here is files and `--version` calls.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+CPU_BUILD = "none"  # torch_cuda of a torch that was built without CUDA, which is not the same as unknown
+_VERSION_LIMIT = 5.0  # seconds for a program to say its version
+_PROGRAMS = {
+    "ffmpeg": (("-version",), r"ffmpeg version n?(\d[\w.]*)"),
+    "git": (("--version",), r"git version (\S+)"),
+    "nvcc": (("--version",), r"\bV(\d+\.\d+\.\d+)"),
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """`path` None: not on PATH. `error` says why there is no version."""
+
+    name: str
+    path: str | None = None
+    version: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class StackFacts:
+    """`distributions` maps normalised names to versions, None where the directory could not be read.
+
+    `opencv_copies` names the distributions that really installed files of cv2, `duplicates` those with more
+    than one metadata directory (a half-finished install).
+    """
+
+    python: str | None = None
+    python_exists: bool | None = None
+    site_packages: str | None = None
+    distributions: Mapping[str, str] | None = None
+    duplicates: tuple[str, ...] = ()
+    opencv_copies: tuple[str, ...] = ()
+    torch_version: str | None = None
+    torch_cuda: str | None = None
+    programs: tuple[Program, ...] = field(default=())
+
+    def program(self, name: str) -> Program | None:
+        return next((p for p in self.programs if p.name == name), None)
+
+    def has(self, distribution: str) -> bool | None:
+        """Whether it is installed; None when the distributions are unknown."""
+        return None if self.distributions is None else normalise(distribution) in self.distributions
+
+
+def normalise(name: str) -> str:
+    """Distribution names compare without case and with `-`, `_` and `.` alike."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def collect(python: str, path: str | None) -> StackFacts:
+    """Describe the environment of the interpreter `python`; programs are looked up on `path` (PATH)."""
+    site = site_packages(Path(python))
+    torch = _assignments(site / "torch/version.py") if site else {}
+    distributions, duplicates, copies = _distributions(site)
+    return StackFacts(
+        python=python,
+        python_exists=Path(python).is_file(),
+        site_packages=str(site) if site else None,
+        distributions=distributions,
+        duplicates=duplicates,
+        opencv_copies=copies,
+        torch_version=torch.get("__version__"),
+        torch_cuda=_torch_cuda(torch),
+        programs=_programs(path),
+    )
+
+
+def site_packages(python: Path) -> Path | None:
+    """The package directory beside an interpreter. A venv's link is not followed: it leads away."""
+    prefix = python.parent.parent
+    patterns = (
+        "lib/python3.*/site-packages",
+        "local/lib/python3.*/dist-packages",
+        "lib/python3/dist-packages",
+    )
+    for pattern in patterns:
+        found = sorted(prefix.glob(pattern), key=_minor)
+        if found:
+            return found[-1]
+    return None
+
+
+def _minor(path: Path) -> int:
+    found = re.search(r"python3\.(\d+)", str(path))
+    return int(found.group(1)) if found else 0
+
+
+def _distributions(site: Path | None) -> tuple[dict[str, str] | None, tuple[str, ...], tuple[str, ...]]:
+    if site is None or not site.is_dir():
+        return None, (), ()
+    versions: dict[str, str] = {}
+    duplicates: set[str] = set()
+    copies: set[str] = set()
+    for distribution in metadata.distributions(path=[str(site)]):
+        identity = _identity(distribution)
+        if identity is None:
+            continue
+        name, version = identity
+        if name in versions:
+            duplicates.add(name)
+        versions[name] = version
+        if name.startswith("opencv-") and _owns_cv2(distribution):
+            copies.add(name)
+    return dict(sorted(versions.items())), tuple(sorted(duplicates)), tuple(sorted(copies))
+
+
+def _identity(distribution: metadata.Distribution) -> tuple[str, str] | None:
+    """Name and version, or None for the remains of a removal, which have lost their METADATA."""
+    try:
+        name, version = distribution.metadata["Name"], distribution.version
+    except Exception:  # importlib.metadata raises differently on each kind of damage and version of Python
+        return None
+    return (normalise(name), version) if name and version else None
+
+
+def _owns_cv2(distribution: metadata.Distribution) -> bool:
+    """A distribution of metadata alone, there to satisfy dependants, has no files under cv2/."""
+    try:
+        record = distribution.read_text("RECORD") or ""
+    except (OSError, UnicodeDecodeError):
+        return False
+    return any(line.startswith("cv2/") for line in record.splitlines())
+
+
+def _assignments(file: Path) -> dict[str, str | None]:
+    """Top-level `name = "text"` and `name = None` of a Python file, without running it."""
+    try:
+        tree = ast.parse(file.read_text())
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    values: dict[str, str | None] = {}
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        value = getattr(node, "value", None)
+        if isinstance(value, ast.Constant) and (value.value is None or isinstance(value.value, str)):
+            values |= {t.id: value.value for t in targets if isinstance(t, ast.Name)}
+    return values
+
+
+def _torch_cuda(torch: Mapping[str, str | None]) -> str | None:
+    if "cuda" not in torch:
+        return None
+    return torch["cuda"] or CPU_BUILD
+
+
+def _programs(path: str | None) -> tuple[Program, ...]:
+    with ThreadPoolExecutor(len(_PROGRAMS)) as pool:
+        return tuple(pool.map(lambda name: _program(name, path), _PROGRAMS))
+
+
+def _program(name: str, path: str | None) -> Program:
+    arguments, pattern = _PROGRAMS[name]
+    found = shutil.which(name, path=path)
+    if found is None:
+        return Program(name)
+    try:
+        ended = subprocess.run(
+            [found, *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_VERSION_LIMIT,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Program(name, found, error=f"{error}")
+    version = re.search(pattern, ended.stdout)
+    if ended.returncode != 0 or version is None:
+        said = (ended.stderr or ended.stdout).strip().splitlines()
+        return Program(name, found, error=said[-1] if said else f"exit code {ended.returncode}")
+    return Program(name, found, version.group(1))

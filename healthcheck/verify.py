@@ -1,0 +1,86 @@
+"""Facts, checks and library exercises of one command, and the report they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from healthcheck import children
+from healthcheck.checks import libraries, registry
+from healthcheck.facts.collect import Facts
+from healthcheck.report.model import Benchmark, CheckResult, Report
+from healthcheck.result import Result, Status, exit_code
+
+LIMIT = ("DYN-SELFTEST-001", "time limit")
+
+
+@dataclass(frozen=True)
+class Verification:
+    """`device` is what children ran on: cuda or cpu. `unfinished` names what the time limit cut off."""
+
+    facts: Facts
+    device: str
+    why_no_gpu: str
+    results: tuple[Result, ...]
+    unfinished: tuple[str, ...] = ()
+    benchmarks: tuple[Benchmark, ...] = field(default=())
+
+
+def verify(facts: Facts, deadline: children.Deadline, progress: children.Progress) -> Verification:
+    """Judge the facts, then let the stack prove itself on the device that they allow."""
+    results = registry.judge(facts)
+    device, why = usable_device(facts, results)
+    setup = libraries.Setup(device, deadline, why_no_gpu=why, progress=progress)
+    try:
+        exercises = libraries.listed()
+    except Exception as error:  # the stack's half of the package is broken: a finding, like any other
+        text = f"The exercises cannot be listed: {type(error).__name__}: {error}"
+        broken = Result(*libraries.HARNESS, Status.FAIL, text, "make image  # builds the image anew")
+        return Verification(facts, device, why, (*results, broken))
+    examination = libraries.examine(exercises, facts, setup)
+    return Verification(facts, device, why, (*results, *examination.results), examination.unfinished)
+
+
+def usable_device(facts: Facts, results: Iterable[Result]) -> tuple[str, str]:
+    """cuda, or cpu and the reason: work on a GPU that the checks refused would only bury the cause."""
+    if facts.device == "cpu":
+        return "cpu", "CPU use declared"
+    for result in results:
+        if result.unusable and registry.group(result.code) in ("GPU", "driver"):
+            return "cpu", f"see {result.code}"
+    return "cuda", ""
+
+
+def time_limit(deadline: children.Deadline, unfinished: Iterable[str], again: str) -> Result:
+    """Whether everything came to its end in time; `again` is the line that allows more of it."""
+    names = ", ".join(unfinished)
+    if names:
+        return Result(
+            *LIMIT, Status.FAIL, f"{deadline.limit:.0f} s were not enough; not finished: {names}.", again
+        )
+    return Result(*LIMIT, Status.PASS, f"{deadline.spent:.0f} s of {deadline.limit:.0f} s")
+
+
+def assemble(
+    command: str,
+    found: Verification,
+    *,
+    deadline: children.Deadline,
+    required: tuple[str, ...] = (),
+) -> Report:
+    """The report of a command, with its exit code."""
+    manifest = found.facts.manifest.manifest
+    return Report(
+        created=datetime.now(timezone.utc),
+        command=command,
+        build_id=manifest.build_id if manifest else None,
+        device=found.device,
+        seconds=deadline.spent,
+        time_limit=deadline.limit,
+        required=list(required),
+        exit_code=exit_code(found.results, required),
+        results=[CheckResult.of(result) for result in found.results],
+        benchmarks=list(found.benchmarks),
+        facts=found.facts,
+    )

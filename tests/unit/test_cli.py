@@ -1,0 +1,259 @@
+"""The commands as a user types them: what goes to which stream, and with which exit code they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from healthcheck.checks import libraries
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# Stands in for the stack's Python: it answers for `-m healthcheck.exercise` and `-m healthcheck.bench`.
+STACK_PYTHON = f"""#!{sys.executable}
+import os, sys, time
+sys.path.insert(0, {str(REPOSITORY)!r})
+from healthcheck import wire
+_, module, *arguments = sys.argv[1:]
+act = os.environ.get("ACT", "")
+print("noise on stdout")
+if module == "healthcheck.exercise":
+    for name in arguments[2:]:
+        wire.emit(dict(event="start", name=name))
+        if act == "hang":
+            open(os.environ["PID_FILE"], "w").write(str(os.getpid()))
+            time.sleep(60)
+        wire.emit(dict(event="exercise", name=name, status="fail" if act == "fail" else "pass",
+                       summary="said", remedy="", details={{}}, seconds=0.1))
+else:
+    variant = dict(name="a", label="a", baseline=True, status="ok", correct=True, median_ms=1.0)
+    wire.emit(dict(event="scenario", scenario=arguments[0], title="t", device=arguments[2], status="ok",
+                   variants=[variant]))
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A played stack: an interpreter, and the metadata of every package that an exercise asks for."""
+    directory = tmp_path_factory.mktemp("site")
+    python = directory / "bin/python"
+    python.parent.mkdir()
+    python.write_text(STACK_PYTHON)
+    python.chmod(0o755)
+    for package in sorted({exercise.package for exercise in libraries.listed()} - {""}):
+        metadata = (
+            directory / f"lib/python3.13/site-packages/{package.replace('-', '_')}-1.dist-info/METADATA"
+        )
+        metadata.parent.mkdir(parents=True)
+        metadata.write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
+    return directory
+
+
+def environment(site: Path, **extra: str) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "DYNO_STACK_PYTHON": str(site / "bin/python"),
+        "DYNO_MANIFEST": str(site / "none.json"),
+        **extra,
+    }
+
+
+def command(program: str, *arguments: str) -> list[str]:
+    module = {"healthcheck": "healthcheck", "bench": "healthcheck.cli_bench"}[program]
+    return [sys.executable, "-m", module, *arguments]
+
+
+def call(site: Path, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        env=environment(site, **extra),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_verify_on_the_cpu_ends_with_0_and_reports_on_stdout(site: Path) -> None:
+    ended = call(site, "healthcheck", "verify", "--device", "cpu")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "needs a GPU: CPU use declared" in ended.stdout.replace("\n", " ").replace("  ", " ")
+    assert "noise on stdout" not in ended.stdout
+
+
+def test_verify_without_a_gpu_runs_the_rest_and_ends_with_3(site: Path) -> None:
+    ended = call(site, "healthcheck", "verify")
+    assert ended.returncode == 3
+    assert "FAIL DYN-GPU-001" in ended.stdout
+    assert "docker run --rm -it --gpus all dyno" in ended.stdout
+    assert "needs a GPU: see DYN-GPU-001" in ended.stdout.replace("\n", " ").replace("  ", " ")
+
+
+def test_json_on_stdout_is_alone_there(site: Path) -> None:
+    ended = call(site, "healthcheck", "verify", "--json", "-", DYNO_DEVICE="cpu")
+    report = json.loads(ended.stdout)
+    assert (report["command"], report["device"], report["exit_code"]) == ("verify", "cpu", 0)
+    assert "exit code 0" in ended.stderr
+
+
+def test_files_are_written_whole_and_readable_for_others(site: Path, tmp_path: Path) -> None:
+    files = tmp_path / "r.json", tmp_path / "r.xml"
+    ended = call(
+        site, "healthcheck", "verify", "--device=cpu", f"--json={files[0]}", f"--junit={files[1]}", ACT="fail"
+    )
+    assert ended.returncode == 1
+    assert json.loads(files[0].read_text())["exit_code"] == 1
+    assert ElementTree.parse(files[1]).find("testsuite/testcase/failure") is not None
+    assert files[0].stat().st_mode & 0o444 == 0o444
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["r.json", "r.xml"]
+
+
+def test_a_device_file_is_written_to_and_not_replaced(site: Path) -> None:
+    assert call(site, "healthcheck", "facts", "--json", "/dev/null").returncode == 0
+    assert not Path("/dev/null").is_file()
+
+
+@pytest.mark.parametrize("target", ["/nowhere/report.json", "/proc/report.json", "/tmp"])
+def test_a_file_that_cannot_be_written_is_one_line_and_3(site: Path, target: str) -> None:
+    ended = call(site, "healthcheck", "verify", "--json", target)
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert ended.stderr.count("\n") == 1
+    assert target in ended.stderr
+
+
+def test_a_required_code_that_does_not_pass_fails(site: Path) -> None:
+    assert call(site, "healthcheck", "verify", "--device=cpu", "--require", "dyn-lib-001").returncode == 0
+    assert call(site, "healthcheck", "verify", "--device=cpu", "--require", "DYN-GPU-001").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra", "said"),
+    [
+        (["healthcheck", "verify", "--device", "tpu"], {}, "--device=tpu: one of auto, cuda, cpu is needed"),
+        (["healthcheck", "verify"], {"DYNO_DEVICE": "tpu"}, "DYNO_DEVICE=tpu"),
+        (["healthcheck", "selftest"], {"SELFTEST_TIMEOUT": "abc"}, "SELFTEST_TIMEOUT=abc"),
+        (["healthcheck", "selftest"], {"SELFTEST": "on"}, "SELFTEST=on"),
+        (["healthcheck", "verify", "--time-limit", "0"], {}, "above 0"),
+        (
+            ["bench", "run", "attention", "flops"],
+            {},
+            "unknown scenario flops; known: attention, compile, streams",
+        ),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_2(
+    site: Path, arguments: list[str], extra: dict[str, str], said: str
+) -> None:
+    ended = call(site, *arguments, **extra)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.count("\n") == 1
+    assert said in ended.stderr
+
+
+def test_an_unknown_verb_or_option_is_2_without_a_traceback(site: Path) -> None:
+    for arguments in (["healthcheck", "frobnicate"], ["healthcheck", "verify", "--fast"], ["bench"]):
+        ended = call(site, *arguments)
+        assert ended.returncode == 2
+        assert "Traceback" not in ended.stderr
+
+
+def test_the_selftest_writes_to_stderr_only_and_runs_the_benchmarks(site: Path) -> None:
+    ended = call(site, "healthcheck", "selftest", DYNO_DEVICE="cpu")
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert "Benchmarks on" in ended.stderr
+    assert "pass    benchmarks  2 of 3 passed, 1 skipped" in ended.stderr
+
+
+def test_the_selftest_that_is_off_checks_nothing(site: Path) -> None:
+    ended = call(site, "healthcheck", "selftest", SELFTEST="off")
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert "DYN-" not in ended.stderr
+
+
+def test_a_hung_selftest_still_reports_what_it_was_in(site: Path, tmp_path: Path) -> None:
+    hung = {"ACT": "hang", "PID_FILE": str(tmp_path / "pid"), "SELFTEST_TIMEOUT": "6", "DYNO_DEVICE": "cpu"}
+    ended = call(site, "healthcheck", "selftest", **hung)
+    assert ended.returncode == 1
+    assert "FAIL DYN-SELFTEST-001" in ended.stderr
+    assert "not finished: " in ended.stderr.replace("\n", " ")
+
+
+def test_sigterm_ends_the_command_and_its_child_at_once(site: Path, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    process = subprocess.Popen(
+        command("healthcheck", "verify", "--device", "cpu"),
+        cwd=REPOSITORY,
+        env=environment(site, ACT="hang", PID_FILE=str(pid_file)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    while not (pid_file.exists() and pid_file.read_text()):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.terminate()
+    _, stderr = process.communicate(timeout=10)
+    assert (process.returncode, stderr) == (128 + signal.SIGTERM, b"")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text()), 0)
+
+
+def test_bench_list_names_the_scenarios(site: Path) -> None:
+    assert call(site, "bench", "list").stdout.startswith("attention ")
+    listed = json.loads(call(site, "bench", "list", "--json", "-").stdout)
+    assert [s["name"] for s in listed][:3] == ["attention", "compile", "streams"]
+
+
+def test_bench_run_measures_what_was_asked(site: Path) -> None:
+    ended = call(site, "bench", "run", "attention", "--device", "cpu", "--json", "-")
+    report = json.loads(ended.stdout)
+    assert ended.returncode == 0
+    assert [b["scenario"] for b in report["benchmarks"]] == ["attention"]
+
+
+def test_bench_run_without_a_gpu_ends_with_3_and_measures_nothing(site: Path) -> None:
+    ended = call(site, "bench", "run", "attention", "--json", "-")
+    assert ended.returncode == 3
+    assert json.loads(ended.stdout)["benchmarks"] == []
+
+
+def test_facts_are_json_and_quick_to_gather(site: Path) -> None:
+    ended = call(site, "healthcheck", "facts", "--json", "-")
+    assert ended.returncode == 0
+    assert json.loads(ended.stdout)["container"]["uid"] == os.getuid()
+
+
+def test_a_report_survives_a_terminal_that_knows_ascii_only(site: Path) -> None:
+    assert call(site, "healthcheck", "verify", "--device=cpu", PYTHONIOENCODING="ascii").returncode == 0
+
+
+def test_a_reader_that_goes_away_leaves_no_traceback(site: Path) -> None:
+    code = f"{sys.executable} -m healthcheck facts | true"
+    ended = subprocess.run(
+        ["bash", "-c", code],
+        env=environment(site),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in ended.stderr
+
+
+def test_the_command_line_never_imports_the_stack() -> None:
+    code = (
+        "import sys; from healthcheck import cli, cli_bench, benchmarks;"
+        "from healthcheck.checks import libraries;"
+        "libraries.listed(); benchmarks.listed();"
+        "print(*{'torch', 'numpy', 'transformers', 'cv2'} & set(sys.modules))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == ""
