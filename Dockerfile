@@ -1,14 +1,14 @@
 # Dyno: a deep-learning image that proves itself on the GPU it is given.
 #
-#   base ──────────────┬── tools ─────────────────────── /opt/dyno/venv ──┐
-#    │                 ├── wheels (the locked stack) ┐                    │
-#    │                 │     └── stack ──────────────│─── /opt/venv ──────┤
-#    │                 │           └ flash-attn ◄────┤                    │
-#    │                 │              ├ -source ◄────┤ toolkit            │
-#    │                 │              ├ -wheelhouse  │                    │
-#    │                 │              └ -none        │                    │
-#    ├──────────────── │ ────────────────────────────│─────────────── runtime
-#    └── toolkit (nvcc, g++-13) ─────────────────────┴─────────────── devel
+#   base ─┬─ wheels (the locked stack, /opt/venv) ── stack ─┬───────────────────── runtime
+#         │                                            │    └─ + nvcc, g++-13 ──── devel
+#         │                              flash-attn ───┘                             │
+#         │                               ├─ -source                                 │
+#         ├─ toolkit (nvcc, g++-13) ──────┘                                          │
+#         │                               ├─ -wheelhouse                             │
+#         │                               └─ -none                                   │
+#         ├─ tools (/opt/dyno/venv) ──────────────────────────────── copied into both┤
+#         └─ payload (entrypoint, healthcheck) ───────────────────── copied into both┘
 #
 # `make image` fills every argument (python3 -m image plan shows them); a plain `docker build .` takes the defaults,
 # which equal image/stack.py. A step runs under image/step, which brings the build's CA certificates, if any,
@@ -96,7 +96,7 @@ chmod -R g=u /opt/venv
 EOF
 
 # ---------------------------------------------------------------------------------------------------------------
-# The CUDA toolkit, for compiling: nvcc and headers. Never a driver library.
+# The CUDA toolkit, for compiling flash-attn: nvcc and headers.
 FROM base AS toolkit
 ARG CUDA_TOOLKIT=12.4.131
 RUN --mount=type=bind,source=image/step,target=/step \
@@ -104,13 +104,7 @@ RUN --mount=type=bind,source=image/step,target=/step \
     --mount=type=cache,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=tmpfs,target=/run --mount=type=secret,id=ca,target=/run/secrets/ca.pem \
-    /step <<'EOF'
-sed -i 's/^Components: main$/Components: main contrib non-free/' /etc/apt/sources.list.d/debian.sources
-cp /apt/dpkg-excludes-toolkit /etc/dpkg/dpkg.cfg.d/dyno-toolkit
-apt-get update
-xargs -a <(sed 's/ *#.*//' /apt/packages-toolkit) apt-get install --yes --no-install-recommends
-nvcc --version | grep -F "V$CUDA_TOOLKIT"
-EOF
+    /step < /apt/install-toolkit
 ENV CUDA_HOME=/usr NVCC_PREPEND_FLAGS="-ccbin /usr/bin/g++-13"
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -178,6 +172,14 @@ locked="$(grep -o '^torch==[^ ]*' /lock/stack.lock)"
 installed="torch==$(/opt/venv/bin/python -c 'from importlib.metadata import version; print(version("torch"))')"
 [ "$installed" = "$locked" ] || { echo "the stack holds $installed, the lock says $locked" >&2; exit 1; }
 EOF
+# What both images are to an engine. Here, since it costs no layer.
+ARG DRIVER_FLOOR=550
+ENV NVIDIA_REQUIRE_DRIVER="driver>=$DRIVER_FLOOR"
+VOLUME /workspace/.cache
+HEALTHCHECK --interval=60s --timeout=10s --start-period=200s --retries=3 \
+    CMD ["/opt/dyno/venv/bin/python", "-I", "-m", "healthcheck.probe"]
+ENTRYPOINT ["/usr/bin/tini", "-s", "-g", "--", "/usr/local/bin/dyno-entrypoint"]
+CMD ["bash"]
 
 # ---------------------------------------------------------------------------------------------------------------
 # The small files that both images share. Last to change the image, so that editing one rebuilds nothing else.
@@ -195,12 +197,9 @@ python3 -m compileall -q -s /payload --invalidation-mode checked-hash /payload/o
 EOF
 
 # ---------------------------------------------------------------------------------------------------------------
-FROM base AS runtime
-COPY --link --from=stack /opt /opt
-COPY --link --from=tools /opt /opt
-ARG SUITE PYTHON_VERSION=3.13 CUDA_TOOLKIT=12.4.131 DRIVER_FLOOR=550 DRIVER_TESTED=550.90.07
-ARG GPU_ARCHS=8.9
-ARG FLASH_ATTN
+FROM stack AS runtime
+COPY --link --from=tools /opt/dyno /opt/dyno
+ARG PYTHON_VERSION=3.13 CUDA_TOOLKIT=12.4.131 DRIVER_TESTED=550.90.07 GPU_ARCHS=8.9
 ARG BASE_IDENTITY BUILD_ID LOCK_DIGEST
 RUN --mount=type=bind,source=image/step,target=/step \
     --mount=type=bind,source=image/manifest.py,target=/manifest.py \
@@ -214,21 +213,20 @@ LABEL org.opencontainers.image.title="Dyno" \
       org.opencontainers.image.licenses="Apache-2.0" \
       dyno.target="runtime" dyno.gpu-archs="$GPU_ARCHS" dyno.flash-attn="$FLASH_ATTN" \
       dyno.build-id="$BUILD_ID" dyno.lock="$LOCK_DIGEST" dyno.cuda-toolkit="$CUDA_TOOLKIT" dyno.driver-floor="$DRIVER_FLOOR"
-ENV NVIDIA_REQUIRE_DRIVER="driver>=$DRIVER_FLOOR"
-VOLUME /workspace/.cache
 USER 1000:0
-HEALTHCHECK --interval=60s --timeout=10s --start-period=200s --retries=3 \
-    CMD ["/opt/dyno/venv/bin/python", "-I", "-m", "healthcheck.probe"]
-ENTRYPOINT ["/usr/bin/tini", "-s", "-g", "--", "/usr/local/bin/dyno-entrypoint"]
-CMD ["bash"]
 
 # ---------------------------------------------------------------------------------------------------------------
-FROM toolkit AS devel
-COPY --link --from=stack /opt /opt
-COPY --link --from=tools /opt /opt
-ARG SUITE PYTHON_VERSION=3.13 CUDA_TOOLKIT=12.4.131 DRIVER_FLOOR=550 DRIVER_TESTED=550.90.07
-ARG GPU_ARCHS=8.9
-ARG FLASH_ATTN
+FROM stack AS devel
+ARG CUDA_TOOLKIT=12.4.131
+RUN --mount=type=bind,source=image/step,target=/step \
+    --mount=type=bind,source=image/apt,target=/apt \
+    --mount=type=cache,target=/var/cache/apt,sharing=locked \
+    --mount=type=cache,target=/var/lib/apt/lists,sharing=locked \
+    --mount=type=tmpfs,target=/run --mount=type=secret,id=ca,target=/run/secrets/ca.pem \
+    /step < /apt/install-toolkit
+ENV CUDA_HOME=/usr NVCC_PREPEND_FLAGS="-ccbin /usr/bin/g++-13"
+COPY --link --from=tools /opt/dyno /opt/dyno
+ARG PYTHON_VERSION=3.13 DRIVER_TESTED=550.90.07 GPU_ARCHS=8.9
 ARG BASE_IDENTITY BUILD_ID LOCK_DIGEST
 RUN --mount=type=bind,source=image/step,target=/step \
     --mount=type=bind,source=image/manifest.py,target=/manifest.py \
@@ -242,10 +240,5 @@ LABEL org.opencontainers.image.title="Dyno devel" \
       org.opencontainers.image.licenses="Apache-2.0" \
       dyno.target="devel" dyno.gpu-archs="$GPU_ARCHS" dyno.flash-attn="$FLASH_ATTN" \
       dyno.build-id="$BUILD_ID" dyno.lock="$LOCK_DIGEST" dyno.cuda-toolkit="$CUDA_TOOLKIT" dyno.driver-floor="$DRIVER_FLOOR"
-ENV NVIDIA_REQUIRE_DRIVER="driver>=$DRIVER_FLOOR" TORCH_CUDA_ARCH_LIST="$GPU_ARCHS"
-VOLUME /workspace/.cache
+ENV TORCH_CUDA_ARCH_LIST="$GPU_ARCHS"
 USER 1000:0
-HEALTHCHECK --interval=60s --timeout=10s --start-period=200s --retries=3 \
-    CMD ["/opt/dyno/venv/bin/python", "-I", "-m", "healthcheck.probe"]
-ENTRYPOINT ["/usr/bin/tini", "-s", "-g", "--", "/usr/local/bin/dyno-entrypoint"]
-CMD ["bash"]

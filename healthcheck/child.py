@@ -22,6 +22,7 @@ from healthcheck import wire
 
 STACK_PYTHON = "/opt/venv/bin/python"
 _TAIL = 8_000  # characters of noise kept: enough for a traceback, small enough for a report
+_LINE = 16_000_000  # bytes of one event at most: a child gone wild must not take the parent's memory
 _REAP = 2.0  # seconds to wait for a killed child; one stuck in the driver is left behind and reported
 
 
@@ -101,7 +102,9 @@ def run(
             on_event(event)
 
     try:
-        timed_out = _pump(process, answer, noise, started + time_limit, accept, noise_text)
+        timed_out = _pump(
+            process, answer, noise, deadline=started + time_limit, accept=accept, noise_text=noise_text
+        )
     finally:
         _end(process)
         os.close(answer)
@@ -119,6 +122,7 @@ def _pump(
     process: subprocess.Popen[bytes],
     answer: int,
     noise: int,
+    *,
     deadline: float,
     accept: Callable[[bytes], None],
     noise_text: bytearray,
@@ -145,7 +149,7 @@ def _pump(
                 else:
                     partial += chunk
                     *lines, rest = bytes(partial).split(b"\n")
-                    partial[:] = rest
+                    partial[:] = rest[-_LINE:]
                     for line in lines:
                         accept(line)
             if ended and not any(key.fd in selector.get_map() for key, _ in ready):

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Status(str, Enum):
-    """How a check ended. `unknown` means that it could not be found out, which is never the same as a pass."""
+    """How a check ended. `unknown`: it could not be found out, which is never the same as a pass."""
 
     PASS = "pass"
     WARN = "warn"

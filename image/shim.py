@@ -32,9 +32,7 @@ def main(venv: str, name: str, stands_for: str) -> None:
     (site_packages,) = Path(venv).glob("lib/python3*/site-packages")
     found = [d.version for d in distributions(path=[str(site_packages)]) if d.metadata["Name"] == stands_for]
     if not found:
-        sys.exit(
-            f"{stands_for} is not in {site_packages}, so nothing can stand for it: add it to requirements/stack.in"
-        )
+        sys.exit(f"{stands_for} is not in {site_packages}: add it to requirements/stack.in")
     for file, text in metadata(name, found[0], stands_for).items():
         path = site_packages / file
         path.parent.mkdir(exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -18,6 +19,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--short", action="store_true", help="a small workload, for a self-test")
     options = parser.parse_args(arguments)
+    if options.short:  # a pool of compiler processes, each importing torch, takes longer than its few kernels
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     run(load(options.scenario), options.device, options.short, Tools(emit=wire.emit))
     return 0
 

@@ -93,7 +93,7 @@ def _fused(setup: Setup, inputs: Any) -> Prepared:
     ref = _sdpa("SDPA default").make(*inputs)().double()
     tolerance = 2 * _tolerance(setup)  # both sides of this comparison are rounded
     times: dict[str, float] = {}
-    notes = []
+    notes: list[str] = []
     best: tuple[Candidate, Callable[[], Any]] | None = None
     for candidate in _candidates(notes):
         with candidate.context():

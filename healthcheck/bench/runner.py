@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from healthcheck.bench.conditions import conditions, device_name
 from healthcheck.bench.scenario import Prepared, Scenario, Setup, Unavailable, Variant
 from healthcheck.exercise.base import fresh_seed
-from healthcheck.exercise.compare import Comparison, compare
+from healthcheck.exercise.compare import Comparison, compare, poison_bytes
 from healthcheck.measure import METHOD_VERSION, timer
 from healthcheck.measure.stats import Summary, summarise
 
@@ -32,6 +33,20 @@ class Tools:
     budget: float | None = None
 
 
+@dataclass(frozen=True)
+class _Task:
+    """What all variants share. `reference` lies on the CPU, so that it takes no GPU memory from them."""
+
+    scenario: Scenario
+    setup: Setup
+    inputs: Any
+    reference: Any
+
+    def judge(self, result: Any) -> Comparison:
+        out = self.scenario.compared(result).cpu()
+        return compare(out, self.reference, self.scenario.tolerance(self.setup))
+
+
 class _OutOfMemory(Exception):
     """A variant needs more memory than there is."""
 
@@ -43,6 +58,8 @@ def run(scenario: Scenario, device: str, short: bool, tools: Tools) -> dict[str,
     setup = Setup(device, short, scenario.batch(device, short), fresh_seed())
     if device == "cpu" and not scenario.has_cpu_form:
         event = _event(scenario, setup, "skip", "needs a GPU", [])
+    elif setup.on_gpu and (fault := _gpu_fault()):
+        event = _event(scenario, setup, "fail", f"torch cannot use the GPU: {fault}", [])
     else:
         event = _run_on(scenario, setup, tools, began)
     event["seconds"] = round(tools.now() - began, 3)
@@ -76,16 +93,16 @@ def _variants(
     scenario: Scenario, setup: Setup, tools: Tools, began: float, notes: tuple[str, ...]
 ) -> list[dict[str, Any]]:
     budget = tools.budget or (SHORT_BUDGET if setup.short else FULL_BUDGET)
-    with _memory(setup):
+    with _memory_errors():
         inputs = scenario.inputs(setup)
-        reference = scenario.reference(setup, inputs).cpu()
+        task = _Task(scenario, setup, inputs, scenario.reference(setup, inputs).cpu())
     answers: list[dict[str, Any]] = []
     for variant in scenario.variants:
         if tools.now() - began > budget:
             answer = _blank(variant, "skip", f"the time budget of {budget:.0f} s was used up before it")
         else:
             _release(setup.device)
-            answer = _attempt(scenario, variant, setup, inputs, reference, tools)
+            answer = _attempt(variant, task, tools)
         _compare_with_baseline(answer, answers)
         answer["baseline"] = not answers
         answer["notes"] = [*notes, *answer["notes"]]
@@ -117,21 +134,18 @@ def _judge(variant: Variant, prepared: Prepared, task: _Task, tools: Tools) -> d
     answer["label"] = prepared.label or variant.label
     answer["notes"] = list(prepared.notes)
     answer["compile_seconds"] = prepared.compile_seconds
-    first, answer["peak_vram_bytes"] = _first_call(prepared, setup)
-    if not _book(
-        answer, compare(scenario.compared(first).cpu(), reference, scenario.tolerance(setup)), "wrong result"
-    ):
+    first, answer["peak_vram_bytes"] = _first_result(prepared, task.setup)
+    if not _book(answer, task.judge(first), "wrong result"):
         return answer
     del first
-    watch = tools.stopwatch(setup.device, prepared.side_streams)
-    plan = tools.plan or (timer.SHORT if setup.short else timer.Plan())
+    watch = tools.stopwatch(task.setup.device, prepared.side_streams)
+    plan = tools.plan or (timer.SHORT if task.setup.short else timer.Plan())
     samples = timer.measure(prepared.call, watch, plan)
-    last = compare(scenario.compared(prepared.call()).cpu(), reference, scenario.tolerance(setup))
-    if not _book(answer, last, "wrong result after repeated calls"):
+    if not _book(answer, task.judge(prepared.call()), "wrong result after repeated calls"):
         return answer
     summary = summarise(samples)
     answer.update(samples_ms=list(samples), median_ms=summary.median, q1_ms=summary.q1, q3_ms=summary.q3)
-    answer["throughput"] = _throughput(scenario, setup, inputs, summary)
+    answer["throughput"] = _throughput(task, summary)
     if summary.note:
         answer["notes"].append(summary.note)
     return answer
@@ -145,12 +159,17 @@ def _book(answer: dict[str, Any], comparison: Comparison, what: str) -> bool:
     return comparison.ok
 
 
-def _first_call(prepared: Prepared, setup: Setup) -> tuple[Any, int | None]:
-    """The result of one call, and the most GPU memory in use during it, in bytes (inputs included)."""
+def _first_result(prepared: Prepared, setup: Setup) -> tuple[Any, int | None]:
+    """A result to judge, and the most GPU memory in use while it was made, in bytes (inputs included).
+
+    On a GPU an earlier call only tells the result's size, so that its memory can be made NaN first.
+    """
     if not setup.on_gpu:
         return prepared.call(), None
     import torch
 
+    size = prepared.call().nbytes
+    poison_bytes("cuda", [size], copies=2)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     result = prepared.call()
@@ -164,8 +183,8 @@ def _compare_with_baseline(answer: dict[str, Any], earlier: list[dict[str, Any]]
         answer["speedup"] = baseline["median_ms"] / answer["median_ms"]
 
 
-def _throughput(scenario: Scenario, setup: Setup, inputs: Any, summary: Summary) -> dict[str, Any] | None:
-    work = scenario.throughput(setup, inputs)
+def _throughput(task: _Task, summary: Summary) -> dict[str, Any] | None:
+    work = task.scenario.throughput(task.setup, task.inputs)
     return None if work is None else {"value": work.amount / (summary.median / 1e3), "unit": work.unit}
 
 
@@ -203,15 +222,14 @@ def _blank(variant: Variant, status: str, reason: str = "") -> dict[str, Any]:
 def _event(
     scenario: Scenario, setup: Setup, status: str, reason: str, variants: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    asked = status != "skip" or bool(variants)
-    known = conditions(setup.device) if asked else {}
+    known, name = _surroundings(setup.device) if status != "skip" or variants else ({}, "")
     return {
         "event": "scenario",
         "scenario": scenario.name,
         "title": scenario.title,
         "workload": scenario.workload(setup),
         "device": setup.device,
-        "device_name": device_name(setup.device) if asked else "",
+        "device_name": name,
         "short": setup.short,
         "torch": known.get("torch", ""),
         "status": status,
@@ -222,18 +240,34 @@ def _event(
     }
 
 
-class _memory:
+def _gpu_fault() -> str:
+    """Why torch cannot use the GPU, or nothing. Asked first: later the cause would look like a scenario's."""
+    import torch
+
+    try:
+        torch.ones(1, device="cuda").item()
+    except Exception as error:
+        return _reason(error)
+    return ""
+
+
+def _surroundings(device: str) -> tuple[dict[str, Any], str]:
+    """Conditions and the device's name; nothing where the device itself is what failed."""
+    try:
+        return conditions(device), device_name(device)
+    except Exception:
+        return {}, ""
+
+
+@contextlib.contextmanager
+def _memory_errors() -> Iterator[None]:
     """Turn every library's word for exhausted memory into _OutOfMemory."""
-
-    def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None and out_of_memory(error):
-            raise _OutOfMemory(_reason(error)) from None
+    try:
+        yield
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        raise _OutOfMemory(_reason(error)) from None
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -32,7 +32,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Work done by one call, in units whose count per second is of `unit`: 2e12 operations are 2 of TFLOP/s."""
+    """Work done by one call: `amount` divided by its seconds is a figure in `unit`."""
 
     amount: float
     unit: str
@@ -56,7 +56,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to do the work. `prepare` takes the setup and the scenario's inputs, and may raise Unavailable."""
+    """One way to do the work. `prepare` takes setup and inputs, and may raise Unavailable."""
 
     name: str
     label: str
@@ -72,8 +72,8 @@ class Scenario:
     """A workload with variants, the first of them the baseline.
 
     `batch` gives the batch to start from. `inputs` makes what all variants share; `reference` computes the
-    right answer from it another way, in float64, for what `compared` takes from a call's result; `tolerance` is the relative error that rounding explains;
-    `throughput` is the work of one call.
+    right answer from it another way, in float64, for that part of a call's result which `compared` takes;
+    `tolerance` is the relative error that rounding explains; `throughput` is the work of one call.
     """
 
     name: str

@@ -21,8 +21,8 @@ _CALIBRATION_CALLS = 5
 class Inputs:
     """`chunks`: tensors (width, width) in fp16, pinned; `weight`: the same on the GPU.
 
-    `products` is how often a chunk is multiplied by the weight: so often that computing takes about as long as
-    copying, which is where overlapping can win most. `rows` are the rows compared, the first and last with them.
+    `products` is how often a chunk is multiplied by the weight: so often that computing takes about as long
+    as copying, which is where overlapping can win most. `rows` are the rows compared, first and last too.
     """
 
     chunks: tuple[Any, ...]
@@ -36,7 +36,8 @@ def _bytes() -> int:
 
 
 def _workload(setup: Setup) -> str:
-    return f"{setup.batch} chunks of {_bytes() / 2**20:.0f} MiB to the GPU, {_WIDTH}x{_WIDTH} fp16 products on each"
+    each = f"{_bytes() / 2**20:.0f} MiB"
+    return f"{setup.batch} chunks of {each} to the GPU, {_WIDTH}x{_WIDTH} fp16 products on each"
 
 
 def _inputs(setup: Setup) -> Inputs:
@@ -121,7 +122,7 @@ def _serial(setup: Setup, inputs: Inputs) -> Prepared:
 def _overlapped(setup: Setup, inputs: Inputs) -> Prepared:
     import torch
 
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def call() -> Any:
         return _compute(prefetch_to_device(inputs.chunks, side), inputs)

@@ -7,6 +7,7 @@ is computed another way. The bound follows from the number format and the length
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,15 +84,21 @@ def check(what: str, out: Any, ref: Any, tolerance: float) -> float:
     return result.error
 
 
-def poison(device: str, like: Any, copies: int = 4) -> None:
-    """Fill the allocator's free blocks of the size of tensor `like` with NaN.
+def poison(device: str, like: Any) -> None:
+    """Make memory that is handed out unwritten be NaN, for results of the size of tensor `like`.
 
-    A kernel that is launched but never writes hands out old memory, which may well hold an old right answer;
-    after this it holds NaN.
+    A kernel that is launched but never writes hands out old memory, which may well hold an old right answer.
     """
+    poison_bytes(device, [like.numel() * like.element_size()])
+
+
+def poison_bytes(device: str, sizes: Sequence[int], copies: int = 4) -> None:
+    """Leave freed blocks of `sizes` bytes with the allocator, filled with 255: NaN in every float format."""
     import torch
 
-    blocks = [torch.full(tuple(like.shape), math.nan, dtype=like.dtype, device=device) for _ in range(copies)]
+    blocks = [
+        torch.full((size,), 255, dtype=torch.uint8, device=device) for size in sizes for _ in range(copies)
+    ]
     del blocks
 
 

@@ -49,6 +49,11 @@ _KNOWN: tuple[tuple[str, str], ...] = (
         "The driver is older than the compiler of this code: update the NVIDIA driver to 570 or newer.",
     ),
     (
+        r"driver version is insufficient|NVIDIA driver on your system is too old",
+        "Update the host's NVIDIA driver (healthcheck verify says to which), or start the container with"
+        " the GPU: docker run --gpus all ...",
+    ),
+    (
         r"Found no NVIDIA driver|no CUDA-capable device",
         "Start the container with the GPU: docker run --gpus all ...",
     ),

@@ -32,6 +32,8 @@ def main(arguments: Sequence[str]) -> int:
     if unknown:
         print(f"no exercise named {', '.join(unknown)}; there are: {', '.join(by_name)}", file=sys.stderr)
         return 2
+    # One or two kernels do not repay a pool of compiler processes, each of which imports torch first.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     chosen = [by_name[name] for name in options.names] or list(EXERCISES)
     run_all(chosen, options.device, wire.emit, _start_again)
     return 0

@@ -36,7 +36,7 @@ class Summary:
 
 
 def summarise(samples: Sequence[float]) -> Summary:
-    """Return the Summary of `samples` (any unit); ValueError when there is none or one is not a finite number."""
+    """Return the Summary of `samples` (any unit); ValueError when there is none, or one is not finite."""
     if not samples:
         raise ValueError("no samples to summarise")
     if not all(math.isfinite(s) for s in samples):

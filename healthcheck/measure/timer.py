@@ -1,8 +1,8 @@
 """Time a call, the same way on the CPU and on a GPU; every sample is kept.
 
-On a GPU the call is enclosed in two events on the current stream. Streams of its own begin after the first event
-and are joined before the second, and the L2 cache is overwritten between samples, so that no sample is served
-from what the one before left there. The overwriting also keeps the GPU busy while the host enqueues the call.
+On a GPU the call is enclosed in two events on the current stream. Streams of its own begin after the first
+event and are joined before the second, and the L2 cache is overwritten between samples, so that no sample is
+served from what the one before left there. The overwriting also keeps the GPU busy while the host enqueues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The optimised form of each scenario, as functions to import: `from healthcheck.recipes import prefetch_to_device`.
+"""The optimised form of each scenario: `from healthcheck.recipes import prefetch_to_device`.
 
 Needs torch when called, not when imported.
 """

@@ -14,14 +14,14 @@ def prefetch_to_device(batches: Iterable[Any], stream: Any = None, depth: int = 
     torch.cuda.Stream that copies, a new one when None. The stream that is current when a batch is asked for
     waits for its copy alone, and may use it until the next is asked for.
 
-    Memory: about `depth` + 1 batches on the GPU. Raises ValueError for pageable memory, from which a copy cannot
-    run beside computing, and for a `depth` below 1.
+    Memory: about `depth` + 1 batches on the GPU. Raises ValueError for pageable memory, from which a copy
+    cannot run beside computing, and for a `depth` below 1.
     """
     import torch
 
     if depth < 1:
         raise ValueError(f"depth is {depth}; needs at least 1 batch ahead")
-    side = stream or torch.cuda.Stream()
+    side = stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
     ahead: list[tuple[Any, Any]] = []
     for batch in batches:
         ahead.append(_copy(batch, side))
@@ -42,7 +42,7 @@ def _copy(batch: Any, side: Any) -> tuple[Any, Any]:
         )
     with torch.cuda.stream(side):
         copy = batch.to("cuda", non_blocking=True)
-        arrival = torch.cuda.Event()
+        arrival: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         arrival.record(side)
     return copy, arrival
 

@@ -51,14 +51,14 @@ def test_ffmpeg_still_works_beside_the_toolkit(run: Runner, devel: str) -> None:
 
 
 def test_the_toolkit_brings_no_driver_library(run: Runner, devel: str) -> None:
-    ran = run(
-        "sh",
-        "-c",
-        "find / -xdev \\( -name 'libcuda.so*' -o -name 'libnvidia-*' \\) -not -path '/proc/*' 2>/dev/null",
-        image=devel,
-        user="0:0",
-    )
-    assert ran.out == ""
+    driver = r"find / -xdev \( -name 'libcuda.so*' -o -name 'libnvidia-*.so*' \) -not -path '/proc/*' -not -path '*/stubs/*'"
+    assert run("sh", "-c", f"{driver} 2>/dev/null", image=devel, user="0:0").out == ""
+
+
+def test_stubs_are_there_to_link_with_and_nowhere_to_run_with(run: Runner, devel: str) -> None:
+    link = "echo 'int cuInit(unsigned); int main() { return cuInit(0); }' > /tmp/a.c && gcc /tmp/a.c -o /tmp/a -L/usr/lib/x86_64-linux-gnu/stubs -lcuda"
+    ran = run("sh", "-c", f"{link} && /sbin/ldconfig -p | grep -c stubs; /tmp/a", image=devel)
+    assert ran.out == "0\n" and "libcuda.so.1: cannot open shared object file" in ran.err, ran
 
 
 def test_it_verifies_itself(run: Runner, devel: str) -> None:

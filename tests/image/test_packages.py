@@ -16,16 +16,19 @@ import json, subprocess, sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distributions
 
+NEEDS_TORCH_FIRST = {"flash_attn_2_cuda"}  # a bare extension: it finds torch's libraries only once torch has loaded them
+
 def modules(distribution):
     tops = set()
     for file in distribution.files or ():
         parts = file.parts
         if parts[-1].endswith((".py", ".so")) and not parts[0].endswith((".dist-info", ".data")) and parts[0] != "..":
-            tops.add(parts[0].split(".")[0])
+            tops.add(parts[0].split(".")[0] if len(parts) == 1 else parts[0])
     return sorted(t for t in tops if t.isidentifier() and not t.startswith("_"))
 
 def load(module):
-    done = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, text=True)
+    before = "import torch; " if module in NEEDS_TORCH_FIRST else ""
+    done = subprocess.run([sys.executable, "-c", f"{before}import {module}"], capture_output=True, text=True)
     return module, done.returncode, done.stdout + done.stderr
 
 wanted = {m for d in distributions() for m in modules(d)} - {"nvidia"}
