@@ -14,7 +14,8 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Manifest:
-    """Below `driver_floor` a driver fails, below `driver_tested` it warns. `stack`: name -> version."""
+    """Below `driver_floor` a driver fails, below `driver_tested` it warns. `stack`: name -> version;
+    `constrained` are those of it that were compiled against one another, which the constraint file holds."""
 
     build_id: str
     target: str
@@ -27,6 +28,7 @@ class Manifest:
     flash_attn_route: str
     flash_attn_version: str
     stack: Mapping[str, str] = field(default_factory=dict)
+    constrained: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ def _parse(content: Any) -> Manifest:
         flash_attn_route=_text(content["flash_attn"]["route"]),
         flash_attn_version=_text(content["flash_attn"].get("version") or ""),
         stack={_text(name): _text(version) for name, version in content["stack"].items()},
+        constrained=tuple(_text(name) for name in content["constrained"]),
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from healthcheck import benchmarks, children, options
-from healthcheck.checks.stack import bound
+from healthcheck.checks.stack import bound_together
 from healthcheck.facts.collect import Facts
 from healthcheck.facts.container import LAYOUT
 from healthcheck.report.model import Benchmark
@@ -120,7 +120,10 @@ def _cached_or_measured(
 def key(facts: Facts, device: str) -> str:
     """What a kept result depends on: device, driver, build, the packages bound together, method."""
     manifest = facts.manifest.manifest
-    packages = {n: v for n, v in (facts.stack.distributions or {}).items() if bound(n)}
+    installed = facts.stack.distributions or {}
+    packages = {name: installed.get(name) for name in bound_together(facts)} or {
+        "torch": installed.get("torch")
+    }
     gpus = [gpu.uuid or gpu.name for gpu in facts.gpu.gpus or ()]
     hardware = [facts.gpu.driver, *gpus] if device == "cuda" else ["cpu", facts.container.cpu_model]
     identity = [

@@ -11,26 +11,15 @@ from healthcheck.facts.stack import normalise
 if TYPE_CHECKING:
     from healthcheck.facts.collect import Facts
 
-# These were compiled against one another: a different version of one breaks the others.
-_BOUND = {
-    "torch",
-    "torchvision",
-    "torchaudio",
-    "triton",
-    "xformers",
-    "flash-attn",
-    "torchao",
-    "torchcodec",
-}
 _FFMPEG_OLDEST = 6
 _MANY = 8  # more packages than this are not put on one line: a new container is the shorter way
 _NEW_CONTAINER = "docker run --rm -it --gpus all dyno  # a fresh container has the stack as it was built"
 
 
-def bound(name: str) -> bool:
-    """Whether the constraint file holds this distribution to its version."""
-    name = normalise(name)
-    return name in _BOUND or (name.startswith("nvidia-") and name.endswith("-cu12"))
+def bound_together(facts: Facts) -> frozenset[str]:
+    """What was compiled against one another: a different version of one breaks the rest."""
+    manifest = facts.manifest.manifest
+    return frozenset(map(normalise, manifest.constrained)) if manifest else frozenset()
 
 
 def _manifest(facts: Facts) -> Verdict:
@@ -59,7 +48,7 @@ def _complete(facts: Facts) -> Verdict:
         return pair
     expected, found = pair
     missing = [name for name in expected if name not in found]
-    changed = [name for name in _changed(expected, found) if bound(name)]
+    changed = [name for name in _changed(expected, found) if name in bound_together(facts)]
     if not missing and not changed and not facts.stack.duplicates:
         return passed(f"all {len(expected)} distributions of the manifest are there")
     said = [f"{name} {expected[name]} is missing" for name in missing]
@@ -74,7 +63,7 @@ def _unchanged(facts: Facts) -> Verdict:
     if isinstance(pair, Verdict):
         return pair
     expected, found = pair
-    changed = [name for name in _changed(expected, found) if not bound(name)]
+    changed = [name for name in _changed(expected, found) if name not in bound_together(facts)]
     if not changed:
         return passed("versions as built")
     said = "; ".join(f"{name} is {found[name]}, built as {expected[name]}" for name in changed)

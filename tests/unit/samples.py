@@ -33,6 +33,7 @@ MANIFEST = Manifest(
     flash_attn_route="wheelhouse",
     flash_attn_version="2.8.2",
     stack=STACK,
+    constrained=("torch", "triton", "nvidia-cudnn-cu12", "flash-attn"),
 )
 GPU = Gpu(
     index=0,

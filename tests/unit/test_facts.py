@@ -20,6 +20,7 @@ from samples import HEALTHY, NO_GPU
 from healthcheck import manifest
 from healthcheck.facts import container, driver, gpu, stack, utilisation
 from healthcheck.facts.collect import Facts, collect
+from image import manifest as baked
 
 
 class NvmlError(Exception):
@@ -345,28 +346,23 @@ def test_a_missing_manifest_is_no_error_and_a_broken_one_is(tmp_path: Path) -> N
 
 
 def test_the_manifest_is_read_as_the_image_writes_it(tmp_path: Path) -> None:
-    file = tmp_path / "manifest.json"
-    content = {
-        "schema": 1,
-        "build_id": "0123456789abcdef",
-        "target": "runtime",
-        "debian": {"suite": "trixie", "base": "x", "packages": {}},
-        "python": "3.13.5",
-        "cuda": {"toolkit": "12.4.131", "toolkit_installed": False},
-        "driver": {"floor": "550", "tested": "550.90.07"},
-        "gpu_archs": ["8.9"],
-        "flash_attn": {"route": "none", "version": None},
-        "locks": {"stack": "x", "tools": "y"},
-        "stack": {"torch": "2.8.0"},
-        "tools": {},
+    arguments = {
+        "SUITE": "trixie",
+        "CUDA_TOOLKIT": "12.4.131",
+        "DRIVER_FLOOR": "550",
+        "DRIVER_TESTED": "550.90.07",
+        "GPU_ARCHS": "8.6 8.9",
+        "FLASH_ATTN": "none",
     }
-    file.write_text(json.dumps(content))
-    found = manifest.read(file).manifest
-    assert found and (found.flash_attn_route, found.gpu_archs, found.stack) == (
-        "none",
-        ("8.9",),
-        {"torch": "2.8.0"},
+    stack = {"torch": "2.8.0", "numpy": "2.5.5"}
+    file = tmp_path / "manifest.json"
+    file.write_text(
+        json.dumps(baked.manifest(arguments, "runtime", stack=stack, tools={}, packages={}, locks={}))
     )
+    found = manifest.read(file).manifest
+    assert found, manifest.read(file).error
+    assert (found.flash_attn_route, found.gpu_archs) == ("none", ("8.6", "8.9"))
+    assert (found.stack, found.constrained) == (stack, ("torch",))
 
 
 def test_everything_is_gathered_here() -> None:
