@@ -294,10 +294,10 @@ def _next(report: Report) -> str:
     if report.exit_code is not Exit.OK:
         first = next((r for r in report.results if r.status is Status.FAIL), None)
         return f"the lines under {first.code} above" if first else "see the required checks above"
-    if report.benchmarks:
-        return "bench list"
     device = " --device cpu" if report.device == "cpu" else ""
-    return f"bench run attention --short{device}"
+    if report.command.startswith("bench"):
+        return f"bench run{device} --json FILE  # keeps every sample"
+    return f"bench run{device}  # the benchmarks at length"
 
 
 def _pair(label: str, value: str, out: Console) -> None:
