@@ -15,7 +15,8 @@ SCHEMA = 1
 @dataclass(frozen=True)
 class Manifest:
     """Below `driver_floor` a driver fails, below `driver_tested` it warns. `stack`: name -> version;
-    `constrained` are those of it that were compiled against one another, which the constraint file holds."""
+    `constrained` are those of it that were compiled against one another, which the constraint file holds.
+    `pruned`: the whole stack carries device code for `gpu_archs` alone; else only flash-attn does."""
 
     build_id: str
     target: str
@@ -29,6 +30,7 @@ class Manifest:
     flash_attn_version: str
     stack: Mapping[str, str] = field(default_factory=dict)
     constrained: tuple[str, ...] = ()
+    pruned: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def _parse(content: Any) -> Manifest:
         flash_attn_version=_text(content["flash_attn"].get("version") or ""),
         stack={_text(name): _text(version) for name, version in content["stack"].items()},
         constrained=tuple(_text(name) for name in content["constrained"]),
+        pruned=bool(content["pruned"]),
     )
 
 

@@ -68,6 +68,7 @@ def manifest(
         "cuda": {"toolkit": arguments["CUDA_TOOLKIT"], "toolkit_installed": target == "devel"},
         "driver": {"floor": arguments["DRIVER_FLOOR"], "tested": arguments["DRIVER_TESTED"]},
         "gpu_archs": arguments["GPU_ARCHS"].split(),
+        "pruned": False,  # the wheels' device code is left whole; flash-attn alone is compiled for gpu_archs
         "flash_attn": {"route": arguments["FLASH_ATTN"], "version": stack.get("flash-attn")},
         "constrained": [name for name in stack if FAMILY.fullmatch(name)],
         "locks": locks,

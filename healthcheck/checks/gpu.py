@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from healthcheck.facts.collect import Facts
     from healthcheck.facts.driver import DriverTraces
     from healthcheck.facts.gpu import Gpu, GpuFacts
+    from healthcheck.manifest import Manifest
 
 HOW_TO_GIVE_A_GPU = """\
 docker run --rm -it --gpus all dyno
@@ -123,7 +124,6 @@ def _visible(facts: Facts) -> Verdict:
 
 
 def _architecture(facts: Facts) -> Verdict:
-    """A cubin runs on GPUs of its own major version and the same or a higher minor one; there is no PTX."""
     if facts.device == "cpu":
         return skipped("CPU use declared.")
     manifest = facts.manifest.manifest
@@ -133,17 +133,36 @@ def _architecture(facts: Facts) -> Verdict:
         return skipped(known)
     if manifest is None:
         return skipped("No manifest says which architectures this environment was built for.")
-    archs = [arch for arch in map(version, manifest.gpu_archs) if arch]
-    uncovered = [gpu for gpu in capable if not _covered(version(gpu.capability) or (), archs)]
+    uncovered = [gpu for gpu in capable if not _covered(gpu, manifest)]
     built = ", ".join(manifest.gpu_archs)
     if not uncovered:
         return passed(f"built for {built}; here {', '.join(sorted({g.capability or '' for g in capable}))}")
     names = ", ".join(f"{gpu.name} ({gpu.capability})" for gpu in uncovered)
-    return failed(f"This image was built for {built} and has no code for {names}.", _rebuild(uncovered))
+    if manifest.pruned or not all(_served_by_torch(gpu) for gpu in uncovered):
+        return failed(f"This image was built for {built} and has no code for {names}.", _rebuild(uncovered))
+    return warned(
+        f"flash-attn was built for {built} and has no code for {names}; the rest of the stack has.",
+        _rebuild(uncovered),
+    )
 
 
-def _covered(capability: tuple[int, ...], archs: list[tuple[int, ...]]) -> bool:
-    return any(arch[0] == capability[0] and arch <= capability for arch in archs)
+def _covered(gpu: Gpu, manifest: Manifest) -> bool:
+    """A cubin runs on GPUs of its own major version and the same or a higher minor one; there is no PTX.
+
+    flash-attn is compiled once for a generation, for its first member, and so serves all of it.
+    """
+    capability = version(gpu.capability) or ()
+    archs = [arch for arch in map(version, manifest.gpu_archs) if arch]
+    if manifest.pruned:
+        return any(arch[0] == capability[0] and arch <= capability for arch in archs)
+    if manifest.flash_attn_route == "none" and _served_by_torch(gpu):
+        return True
+    return any(arch[0] == capability[0] for arch in archs)
+
+
+def _served_by_torch(gpu: Gpu) -> bool:
+    """Whether torch's own wheels have code for it that a driver of this image's floor can run."""
+    return _TORCH_OLDEST <= (version(gpu.capability) or ()) < _TOO_NEW
 
 
 def _rebuild(uncovered: list[Gpu]) -> str:

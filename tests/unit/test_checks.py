@@ -185,10 +185,30 @@ def test_an_architecture_is_served_by_its_own_major_version_not_above(
     archs: tuple[str, ...], capability: str, remedy: str | None
 ) -> None:
     facts = with_gpu(capability=capability)
-    facts = dataclasses.replace(facts, manifest=with_manifest(facts, gpu_archs=archs).manifest)
+    facts = dataclasses.replace(facts, manifest=with_manifest(facts, gpu_archs=archs, pruned=True).manifest)
     found = judged("DYN-GPU-002", facts)
     assert found.status is (Status.PASS if remedy is None else Status.FAIL)
     assert (remedy or "") in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("route", "capability", "status", "said"),
+    [
+        ("source", "8.6", Status.PASS, "built for 8.9"),
+        ("source", "9.0", Status.WARN, "flash-attn was built for 8.9 and has no code for"),
+        ("none", "9.0", Status.PASS, "built for 8.9"),
+        ("source", "12.0", Status.FAIL, "has no code for"),
+        ("none", "12.0", Status.FAIL, "has no code for"),
+        ("none", "6.1", Status.FAIL, "has no code for"),
+    ],
+)
+def test_with_the_wheels_whole_only_flash_attention_is_bound_to_the_architectures(
+    route: str, capability: str, status: Status, said: str
+) -> None:
+    facts = with_manifest(with_gpu(capability=capability), flash_attn_route=route, pruned=False)
+    found = judged("DYN-GPU-002", facts)
+    assert (found.status, said in found.summary) == (status, True), found
+    assert found.status is Status.PASS or found.remedy
 
 
 @pytest.mark.parametrize(
@@ -431,6 +451,8 @@ ANY_FACTS = st.builds(
             flash_attn_route=TEXT,
             flash_attn_version=TEXT,
             stack=PACKAGES,
+            constrained=PATHS,
+            pruned=st.booleans(),
         ),
         error=MAYBE,
     ),
