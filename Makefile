@@ -34,8 +34,8 @@ preflight: ## can this host run the image on its GPU
 test: env ## unit tests, and tests with torch on the CPU
 	@$(PY) -m pytest tests/unit tests/cpu
 
-test-image: env image ## build the image and test it
-	@DYNO_IMAGE="$$($(PYTHON) -m image plan --name)" $(PY) -m pytest tests/image
+test-image: env image devel ## build both images and test them
+	@DYNO_IMAGE="$$($(PYTHON) -m image plan runtime --name)" DYNO_DEVEL_IMAGE="$$($(PYTHON) -m image plan devel --name)" $(PY) -m pytest tests/image
 
 test-gpu: env ## tests that need a GPU
 	@$(PY) -m pytest tests/gpu -m gpu
