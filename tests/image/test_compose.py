@@ -51,7 +51,9 @@ def test_every_form_is_built_here_never_pulled_and_has_shared_memory(services: A
 def test_the_benchmarks_leave_their_report_on_the_host(services: Any) -> None:
     for name in ("bench", "bench-cpu"):
         assert "/workspace/output/bench.json" in services[name]["command"]
-        assert any(v["target"] == "/workspace/output" and v["type"] == "bind" for v in services[name]["volumes"])
+        assert any(
+            v["target"] == "/workspace/output" and v["type"] == "bind" for v in services[name]["volumes"]
+        )
 
 
 def test_a_wrong_number_of_gpus_is_refused() -> None:
