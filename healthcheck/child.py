@@ -21,6 +21,7 @@ from typing import Any
 from healthcheck import wire
 
 STACK_PYTHON = "/opt/venv/bin/python"
+TOOLS = "/opt/dyno/venv"
 _TAIL = 8_000  # characters of noise kept: enough for a traceback, small enough for a report
 _LINE = 16_000_000  # bytes of one event at most: a child gone wild must not take the parent's memory
 _REAP = 2.0  # seconds to wait for a killed child; one stuck in the driver is left behind and reported
@@ -55,7 +56,8 @@ def stack_python() -> str:
     chosen = os.environ.get("DYNO_STACK_PYTHON")
     if chosen:
         return chosen
-    return STACK_PYTHON if Path(STACK_PYTHON).exists() else sys.executable
+    # In the image it is the image's even when somebody has removed it: that is then the finding.
+    return STACK_PYTHON if sys.prefix == TOOLS or Path(STACK_PYTHON).exists() else sys.executable
 
 
 def run(

@@ -43,6 +43,8 @@ def environment() -> dict[str, str]:
     return {
         "PYTHONPATH": f"{package}{os.pathsep}{path}" if path else package,
         "PYTHONSAFEPATH": "1",
+        # A user's wish for errors instead of warnings is for the user's code, not for the libraries' own.
+        "PYTHONWARNINGS": "",
         "CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
     }
 

@@ -156,8 +156,10 @@ def shown_progress() -> Iterator[children.Progress]:
 
 def run(application: typer.Typer, program: str) -> None:
     """Run a command line: no traceback for a user's mistake, no encoding that can break a report."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller, who does not want to hear
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+        getattr(sys, name).reconfigure(errors="replace")
     with options.ending(program):
         code = application(prog_name=program, standalone_mode=True)
         raise SystemExit(code or int(Exit.OK))

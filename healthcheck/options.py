@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import signal
@@ -145,9 +146,12 @@ def _writable(path: Path) -> None:
 
 
 def _cannot_write(path: Path, error: OSError) -> Stop:
-    return Stop(
-        f"cannot write {path}: {error.strerror or error}; name a file in a writable directory.", Exit.UNUSABLE
-    )
+    cure = "name a file in a writable directory"
+    if str(path).startswith("/workspace/output"):
+        cure = (
+            f'this is uid {os.getuid()}: docker run --user "$(id -u):0", or DYNO_UID=$(id -u) docker compose'
+        )
+    return Stop(f"cannot write {path}: {error.strerror or error}; {cure}.", Exit.UNUSABLE)
 
 
 @contextlib.contextmanager
@@ -170,5 +174,11 @@ def ending(program: str) -> Iterator[None]:
         # The reader went away (`| head`): nothing is left to say, and nothing to say it to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(int(Exit.OK)) from None
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"{program}: cannot write the report: {error.strerror}; free some space.", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(int(Exit.UNUSABLE)) from None
     finally:
         signal.signal(signal.SIGTERM, previous)

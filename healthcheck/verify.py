@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 
 from healthcheck import children
 from healthcheck.checks import libraries, registry
+from healthcheck.checks.cuda import initialisation
 from healthcheck.facts.collect import Facts
 from healthcheck.report.model import Benchmark, CheckResult, Report
 from healthcheck.result import Result, Status, exit_code
@@ -39,7 +40,8 @@ def verify(facts: Facts, deadline: children.Deadline, progress: children.Progres
         broken = Result(*libraries.HARNESS, Status.FAIL, text, "make image  # builds the image anew")
         return Verification(facts, device, why, (*results, broken))
     examination = libraries.examine(exercises, facts, setup)
-    return Verification(facts, device, why, (*results, *examination.results), examination.unfinished)
+    answers = (*results, initialisation(examination.cuda_error), *examination.results)
+    return Verification(facts, examination.device, why, answers, examination.unfinished)
 
 
 def usable_device(facts: Facts, results: Iterable[Result]) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from image import base, wheel
 from image.arguments import Arguments
@@ -22,6 +23,8 @@ GB_A_JOB = 7  # memory of one nvcc at its worst
 SOURCE_LIMIT = 45  # minutes: FLASH_ATTN=auto compiles below it, and does without above it
 DISK_GB = 35  # of a first build: cache mounts, stages and the image together
 DISK_AGAIN_GB = 8  # when the layers of an earlier build are there
+_TAG = re.compile(r"\w[\w.-]{0,127}")
+_NAME = re.compile(r"([a-z0-9][a-z0-9.-]*(:\d+)?/)?[a-z0-9][a-z0-9._/-]*(:\w[\w.-]{0,127})?")
 _STACK_GB = 3.6  # downloads: the stack's wheels,
 _DEBIAN_GB = 0.3  # Debian packages of the image,
 _TOOLKIT_GB = 1.6  # and the CUDA toolkit, for compiling and for devel
@@ -239,9 +242,30 @@ def _argument_faults(target: str, arguments: Arguments, host: Host) -> list[Faul
             faults.append(Fault(f"{name} is empty", "a value", f"leave {name} out for its default"))
     if arguments.ca_bundle not in ("auto", "none") and not host.ca_bundle_exists:
         faults.append(Fault(f"CA_BUNDLE={host.ca_bundle} is no file", "a PEM file", "a path, auto or none"))
-    if arguments.tag and not re.fullmatch(r"[\w.][\w.:/@-]*", arguments.tag):
-        faults.append(Fault(f"TAG={arguments.tag!r}", "an image name or a tag", "for example TAG=mine"))
-    return faults
+    kind = _NAME if {"/", ":"} & set(arguments.tag) else _TAG
+    if arguments.tag and not kind.fullmatch(arguments.tag):
+        needed = "a tag, or an image name in lower case with one"
+        faults.append(Fault(f"TAG={arguments.tag!r}", needed, "for example TAG=mine or TAG=me/dyno:mine"))
+    return faults + [
+        fault
+        for name, url in (("DEBIAN_MIRROR", arguments.debian_mirror), ("PYPI_INDEX", arguments.pypi_index))
+        if url and (fault := _url_fault(name, url))
+    ]
+
+
+def _url_fault(name: str, url: str) -> Fault | None:
+    """What is wrong with it. It stays in the image's history, where anybody could read a password."""
+    try:
+        parts = urlsplit(url)
+        host, secret = parts.hostname, parts.password or parts.username
+    except ValueError:
+        parts, host, secret = urlsplit(""), None, None
+    if secret:
+        cure = "let the mirror do without, or run one here that adds it (a caching proxy)"
+        return Fault(f"{name} holds a user name or password", "an address without", cure)
+    if parts.scheme not in ("http", "https") or not host or re.search(r"\s", url):
+        return Fault(f"{name}={url!r}", "an http:// or https:// address", f"leave {name} out for its default")
+    return None
 
 
 def host_faults(host: Host) -> list[Fault]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from healthcheck import child, children
+from healthcheck.checks.cuda import INITIALISATION
 from healthcheck.facts.collect import Facts
 from healthcheck.facts.stack import normalise
 from healthcheck.result import Result, Status
@@ -40,10 +41,16 @@ class Exercise(Protocol):
 
 @dataclass(frozen=True)
 class Examination:
-    """Results in the order of the exercises, and the names that a time limit left unanswered."""
+    """Results in the order of the exercises, and the names that a time limit left unanswered.
+
+    `device` is what they ran on in the end: cpu where CUDA did not start. `cuda_error` says why it did not,
+    "" where it did, None where nobody asked.
+    """
 
     results: tuple[Result, ...]
     unfinished: tuple[str, ...] = ()
+    device: str = "cpu"
+    cuda_error: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,7 @@ class _Ledger:
     answers: dict[str, Result] = field(default_factory=dict)
     second_turn: set[str] = field(default_factory=set)
     harness: Result | None = None
+    cuda_error: str | None = None  # "" where CUDA started, None where it was not asked to
 
 
 def listed() -> tuple[Exercise, ...]:
@@ -86,6 +94,8 @@ def examine(exercises: Sequence[Exercise], facts: Facts, setup: Setup) -> Examin
     )
     while ledger.pending and setup.deadline.left > 1 and ledger.harness is None:
         _one_child(ledger, setup)
+        if ledger.cuda_error and setup.device == "cuda":
+            setup = _on_the_cpu(ledger, facts, setup)
     unfinished = tuple(ledger.pending)
     for name in unfinished:
         ledger.answers[name] = _not_reached(ledger.by_name[name], ledger, setup)
@@ -95,7 +105,20 @@ def examine(exercises: Sequence[Exercise], facts: Facts, setup: Setup) -> Examin
     return Examination(
         (harness, *(ledger.answers[e.name] for e in exercises)),
         unfinished if ledger.harness is None else (),
+        setup.device,
+        ledger.cuda_error,
     )
+
+
+def _on_the_cpu(ledger: _Ledger, facts: Facts, setup: Setup) -> Setup:
+    """CUDA does not start: that is one finding, and what needs no GPU is still examined."""
+    setup = replace(setup, device="cpu", why_no_gpu=f"see {INITIALISATION[0]}")
+    for name in tuple(ledger.pending):
+        known = _beforehand(ledger.by_name[name], facts, setup)
+        if known is not None:
+            ledger.pending.remove(name)
+            ledger.answers[name] = known
+    return setup
 
 
 def _beforehand(exercise: Exercise, facts: Facts, setup: Setup) -> Result | None:
@@ -124,6 +147,8 @@ def _one_child(ledger: _Ledger, setup: Setup) -> None:
     asked = tuple(ledger.pending)
 
     def note(event: dict[str, Any]) -> None:
+        if event.get("event") == "device":
+            ledger.cuda_error = str(event.get("error") or "")
         name = event.get("name")
         if not isinstance(name, str) or name not in ledger.pending:
             return
@@ -143,6 +168,8 @@ def _one_child(ledger: _Ledger, setup: Setup) -> None:
         environment=children.environment(),
         on_event=note,
     )
+    if ledger.cuda_error and setup.device == "cuda":
+        return
     if ledger.pending:
         _blame(ledger, setup, outcome, running, asked)
     elif not outcome.ok:

@@ -35,8 +35,26 @@ def main(arguments: Sequence[str]) -> int:
     # One or two kernels do not repay a pool of compiler processes, each of which imports torch first.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     chosen = [by_name[name] for name in options.names] or list(EXERCISES)
+    if options.device == "cuda":
+        fault = cuda_fault()
+        wire.emit({"event": "device", "error": fault})
+        if fault:
+            return 0  # said once: every exercise would only say it again
     run_all(chosen, options.device, wire.emit, _start_again)
     return 0
+
+
+def cuda_fault() -> str:
+    """Why CUDA does not start here, or "". A torch that does not import is left to the exercises."""
+    try:
+        import torch
+    except BaseException:
+        return ""
+    try:
+        torch.ones(1, device="cuda").item()
+    except Exception as error:
+        return " ".join(f"{type(error).__name__}: {error}".split())[:_SUMMARY_LENGTH]
+    return ""
 
 
 def run_all(

@@ -301,4 +301,4 @@ def _next(report: Report) -> str:
 
 
 def _pair(label: str, value: str, out: Console) -> None:
-    out.print(Text.assemble((f"{label:<16}", "bold"), value))
+    out.print(Text.assemble((f"{label:<15} ", "bold"), value))

@@ -11,15 +11,11 @@ from docker.models.containers import Container
 
 from .conftest import Runner
 
-# Stands before the image's own on PATH, so that the entrypoint meets a self-test of the test's choosing.
-FAKE = "mkdir -p /tmp/bin && printf '#!/bin/sh\\n%s\\n' \"$FAKE\" > /tmp/bin/healthcheck && chmod +x /tmp/bin/healthcheck; "
+# Stands where the image's own does, so that the entrypoint meets a self-test of the test's choosing.
+FAKE = "printf '#!/bin/sh\\n%s\\n' \"$FAKE\" > /usr/local/bin/healthcheck; "
 WITH_FAKE = {
-    "entrypoint": [
-        "sh",
-        "-c",
-        FAKE + 'PATH=/tmp/bin:$PATH exec /usr/bin/tini -s -g -- dyno-entrypoint "$@"',
-        "sh",
-    ]
+    "user": "0:0",
+    "entrypoint": ["sh", "-c", FAKE + 'exec /usr/bin/tini -s -g -- dyno-entrypoint "$@"', "sh"],
 }
 
 
@@ -129,6 +125,37 @@ def test_a_stop_during_the_self_test_ends_the_container(started: Callable[..., C
     container.stop(timeout=60)
     assert container.wait()["StatusCode"] != 137, "had to be killed"
     assert "never" not in container.logs(stdout=True, stderr=False).decode()
+
+
+def test_the_users_variables_reach_the_command_as_they_were(run: Runner) -> None:
+    theirs = {"threads": "16", "quota": "5", "period": "x", "code": "keep"}
+    command = ("sh", "-c", "echo $threads $quota $period $code")
+    ran = run(*command, environment=theirs, nano_cpus=1_000_000_000)
+    assert ran.out == "16 5 x keep\n"
+    assert faked(run, "exit 1", *command, **theirs).out == "16 5 x keep\n"
+
+
+def test_a_path_of_the_users_own_does_not_lose_the_self_test(run: Runner) -> None:
+    ran = faked(run, "echo tested", "true", PATH="/usr/bin:/bin")
+    assert "tested" in ran.err
+
+
+def test_a_closed_stderr_does_not_stop_the_start(run: Runner) -> None:
+    assert (
+        run("sh", "-c", "SELFTEST=verify SELFTEST_TIMEOUT=1 dyno-entrypoint echo started 2>&-").out
+        == "started\n"
+    )
+
+
+def test_a_login_shell_finds_the_stack(run: Runner) -> None:
+    assert run("bash", "-lc", "command -v python").out == "/opt/venv/bin/python\n"
+
+
+def test_a_program_of_the_same_name_is_not_taken_for_dynos(run: Runner) -> None:
+    ran = faked(run, "echo tested", "sh", "-c", "true")
+    assert "tested" in ran.err
+    make = "printf '#!/bin/sh\\n' > /tmp/bench; chmod +x /tmp/bench; SELFTEST=verify SELFTEST_TIMEOUT=1 dyno-entrypoint /tmp/bench"
+    assert "self-test" in run("sh", "-c", make).err
 
 
 def test_threads_follow_the_cpu_limit(run: Runner) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from samples import HEALTHY, NO_GPU, STACK, with_, with_manifest
 
 from healthcheck import child, children
 from healthcheck.checks import libraries
+from healthcheck.checks.cuda import initialisation
 from healthcheck.facts.collect import Facts
 from healthcheck.result import Result, Status
 
@@ -196,3 +198,53 @@ def test_the_real_exercises_have_unique_names_and_codes_and_need_no_torch_to_be_
     exercises = libraries.listed()
     assert len({e.name for e in exercises}) == len({e.code for e in exercises}) == len(exercises)
     assert libraries.HARNESS[0] not in {e.code for e in exercises}
+
+
+def test_a_cuda_that_does_not_start_is_one_finding_and_the_rest_runs_on_the_cpu() -> None:
+    said = "RuntimeError: Error 804: forward compatibility was attempted on non supported HW"
+    asked: list[list[str]] = []
+
+    def run(module: str, arguments: list[str], **options: Any) -> child.Outcome:
+        asked.append(arguments)
+        if arguments[1] == "cuda":
+            options["on_event"]({"event": "device", "error": said})
+        else:
+            for name in arguments[2:]:
+                options["on_event"]({"event": "start", "name": name})
+                options["on_event"]({"event": "exercise", "name": name, "status": "pass", "summary": "ok"})
+        return child.Outcome((), 0, False, "", 0.1)
+
+    gpu_only = dataclasses.replace(B, gpu_only=True)
+    found = libraries.examine(
+        (A, gpu_only, C), HEALTHY, libraries.Setup("cuda", children.Deadline(60), run=run)
+    )
+    assert (found.cuda_error, found.device) == (said, "cpu")
+    assert asked == [["--device", "cuda", "a", "b", "c"], ["--device", "cpu", "a", "c"]]
+    assert statuses(found) == ["pass", "pass", "skip", "pass"]
+    assert "see DYN-CUDA-002" in by_code(found)["DYN-LIB-901"].summary
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        ("Error 804: forward compatibility was attempted on non supported HW", "driver to 550.90.07"),
+        ("Error 803: system has unsupported display driver / cuda driver combination", "unset LD_LIBRARY"),
+        ("Error 34: CUDA driver is a stub library", "unset LD_LIBRARY_PATH"),
+        ("The NVIDIA driver on your system is too old (found version 11040)", "driver to 550.90.07"),
+        ("CUDA error: all CUDA-capable devices are busy or unavailable", "nvidia-smi -c DEFAULT"),
+        ("Error 802: system not yet initialized", "nvidia-fabricmanager"),
+        ("CUDA unknown error - this may be due to an incorrectly set up environment", "nvidia_uvm"),
+        ("RuntimeError: No CUDA GPUs are available", "--gpus all"),
+        ("the provided PTX was compiled with an unsupported toolchain.", "driver to 550.90.07"),
+        ("something nobody has seen", "nvidia-smi"),
+    ],
+)
+def test_what_cuda_says_at_its_start_has_a_line_that_fixes_it(error: str, remedy: str) -> None:
+    found = initialisation(error)
+    assert (found.status, found.unusable) == (Status.FAIL, True)
+    assert error in found.summary and remedy in found.remedy and "pip" not in found.remedy
+
+
+def test_a_cuda_that_starts_passes_and_one_that_is_not_wanted_is_skipped() -> None:
+    assert initialisation("").status is Status.PASS
+    assert initialisation(None).status is Status.SKIP

@@ -132,3 +132,11 @@ sys.exit(outcome.output if not outcome.ok else 0)
 @pytest.mark.parametrize(("output", "words"), [("", ""), ("a\nb\n\n", "b"), ("x" * 500, "x" * 200)])
 def test_last_words(output: str, words: str) -> None:
     assert children.last_words(child.Outcome((), 1, False, output, 0.0)) == words
+
+
+def test_in_the_image_the_stacks_python_is_named_even_when_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("DYNO_STACK_PYTHON", raising=False)
+    monkeypatch.setattr(sys, "prefix", child.TOOLS)
+    assert child.stack_python() == child.STACK_PYTHON

@@ -14,6 +14,8 @@ from xml.etree import ElementTree
 import pytest
 
 from healthcheck.checks import libraries
+from healthcheck.options import _cannot_write
+from healthcheck.result import Exit
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -257,3 +259,23 @@ def test_the_command_line_never_imports_the_stack() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("redirection, code", [(">&-", 0), (">/dev/full", 3)])
+def test_a_stdout_that_takes_nothing_leaves_no_traceback(site: Path, redirection: str, code: int) -> None:
+    line = f'"$0" -m healthcheck facts --device cpu {redirection}'
+    done = subprocess.run(
+        ["sh", "-c", line, sys.executable],
+        env=environment(site),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code and "Traceback" not in done.stderr, done.stderr
+    assert code == 0 or "No space left" in done.stderr
+
+
+def test_a_directory_that_only_another_uid_may_write_names_the_way_round() -> None:
+    stop = _cannot_write(Path("/workspace/output/bench.json"), PermissionError(13, "Permission denied"))
+    assert "DYNO_UID=$(id -u)" in str(stop) and stop.code is Exit.UNUSABLE

@@ -287,3 +287,27 @@ def test_the_words_say_how_an_engine_is_got() -> None:
     user = System(DEBIAN.os_release, root=False, systemd=True, docker_ce=False)
     assert "sudo make engine" in " ".join(explain.plan(made(), host(engine=none, system=user)).split())
     assert "`build` installs" in " ".join(explain.plan(made(), host(engine=none)).split())
+
+
+@pytest.mark.parametrize("variable", ["debian_mirror", "pypi_index"])
+@pytest.mark.parametrize("url", ["nonsense", "http://x y", "ftp://x/y", "https://", "http://[x"])
+def test_an_address_that_is_none_is_a_fault(variable: str, url: str) -> None:
+    (fault,) = faults(**{variable: url})
+    assert variable.upper() in fault.found and "http://" in fault.needed
+
+
+@pytest.mark.parametrize("variable", ["debian_mirror", "pypi_index"])
+def test_a_password_in_an_address_is_refused_and_not_repeated(variable: str) -> None:
+    (fault,) = faults(**{variable: "https://me:s3cret@host/simple"})
+    assert "password" in fault.found and "s3cret" not in str(fault)
+
+
+@pytest.mark.parametrize("tag", ["UPPER:x", "foo:bar:baz", "x@sha256:00", "a" * 200, "dyno:", "-x", "a b"])
+def test_a_name_that_the_engine_would_refuse_is_a_fault(tag: str) -> None:
+    (fault,) = faults(tag=tag)
+    assert fault.found.startswith("TAG=")
+
+
+@pytest.mark.parametrize("tag", ["mine", "Mine_1", "me/dyno:v1", "host.example:5000/me/dyno:V1", "dyno:x"])
+def test_a_name_that_the_engine_takes_is_taken(tag: str) -> None:
+    assert made(tag=tag).tags
