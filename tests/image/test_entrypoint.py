@@ -15,7 +15,12 @@ from .conftest import Runner
 FAKE = "printf '#!/bin/sh\\n%s\\n' \"$FAKE\" > /usr/local/bin/healthcheck; "
 WITH_FAKE = {
     "user": "0:0",
-    "entrypoint": ["sh", "-c", FAKE + 'exec /usr/bin/tini -s -g -- dyno-entrypoint "$@"', "sh"],
+    "entrypoint": [
+        "sh",
+        "-c",
+        FAKE + 'exec /usr/bin/tini -s -g -- /usr/local/bin/dyno-entrypoint "$@"',
+        "sh",
+    ],
 }
 
 
@@ -152,8 +157,6 @@ def test_a_login_shell_finds_the_stack(run: Runner) -> None:
 
 
 def test_a_program_of_the_same_name_is_not_taken_for_dynos(run: Runner) -> None:
-    ran = faked(run, "echo tested", "sh", "-c", "true")
-    assert "tested" in ran.err
     make = "printf '#!/bin/sh\\n' > /tmp/bench; chmod +x /tmp/bench; SELFTEST=verify SELFTEST_TIMEOUT=1 dyno-entrypoint /tmp/bench"
     assert "self-test" in run("sh", "-c", make).err
 
