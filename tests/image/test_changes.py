@@ -128,6 +128,23 @@ def test_a_planted_fault_is_reported(run: Runner, fault: str, words: tuple[str, 
     assert "Traceback (most recent call last)" not in ran.err
 
 
+def test_a_cuda_that_does_not_start_is_one_finding_with_its_own_remedy(run: Runner) -> None:
+    """A stand-in for the driver's library, beside device nodes, answers every call with error 804."""
+    source = ROOT / "tests" / "image" / "fake_libcuda.c"
+    library = "gcc -shared -fPIC -Wl,-soname,libcuda.so.1 -o /tmp/libcuda.so.1 /fake.c"
+    ran = shell(
+        run,
+        f"{library}; export LD_LIBRARY_PATH=/tmp FAKE_CUDA_RC=804; healthcheck verify --json -",
+        volumes={str(source): {"bind": "/fake.c", "mode": "ro"}},
+        devices=["/dev/null:/dev/nvidia0", "/dev/null:/dev/nvidiactl"],
+    )
+    assert ran.code == 3, ran
+    failed = [r for r in found(ran) if r["status"] == "fail"]
+    assert [r["code"] for r in failed] == ["DYN-CUDA-002"], failed
+    assert "Error 804" in failed[0]["summary"] and "Upgrade the host's NVIDIA driver" in failed[0]["remedy"]
+    assert "Traceback" not in ran.err
+
+
 def test_a_broken_manifest_is_named(run: Runner) -> None:
     ran = shell(run, f"echo '{{' > /opt/dyno/manifest.json; {VERIFY}", user="0:0")
     assert ran.code == 1 and named(ran, "manifest"), ran
