@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 IMAGE = os.environ.get("DYNO_IMAGE", "dyno:latest")
-REPEATS = 5
+REPEATS = 3
 
 
 def seconds(command: list[str]) -> float:
