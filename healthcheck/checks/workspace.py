@@ -32,7 +32,7 @@ def _output(facts: Facts) -> Verdict:
             "Whether the output directory can be written is not known.", f"ls -ld {LAYOUT['output']}"
         )
     if output.writable:
-        return passed(output.path)
+        return passed(f"{output.path} is writable")
     if output.read_only:
         # Whoever mounts read-only does so on purpose: results then go to stdout or a volume.
         return warned(

@@ -308,6 +308,14 @@ def test_an_output_directory_mounted_read_only_is_a_choice_and_warns() -> None:
     assert found.status is Status.WARN
 
 
+@pytest.mark.parametrize(
+    ("path", "said"), [("/workspace/output", "/workspace/output is writable"), ("", " is writable")]
+)
+def test_a_writable_output_directory_is_said_in_words_whatever_its_path(path: str, said: str) -> None:
+    found = judged("DYN-WORK-002", with_directory(HEALTHY, "output", path=path, writable=True))
+    assert (found.status, found.summary) == (Status.PASS, said)
+
+
 def test_a_directory_hidden_by_a_mount_is_named() -> None:
     found = judged("DYN-WORK-001", with_directory(HEALTHY, "models", exists=False))
     assert found.remedy == "mkdir -p /workspace/models"
