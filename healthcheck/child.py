@@ -12,6 +12,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ TOOLS = "/opt/dyno/venv"
 _TAIL = 8_000  # characters of noise kept: enough for a traceback, small enough for a report
 _LINE = 16_000_000  # bytes of one event at most: a child gone wild must not take the parent's memory
 _REAP = 2.0  # seconds to wait for a killed child; one stuck in the driver is left behind and reported
+
+
+class Stopped(Exception):
+    """Raised in the thread of a child that the caller wanted to end before its time."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +73,13 @@ def run(
     python: str | None = None,
     environment: Mapping[str, str] | None = None,
     on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+    stop: threading.Event | None = None,
 ) -> Outcome:
     """Run `python -m module arguments...` and return its outcome; `time_limit` is in seconds.
 
     `on_event` sees each event as it arrives, for progress. The child leads a process group of its own, and
-    the whole group is killed at the limit.
+    the whole group is killed at the limit. Signals reach the main thread only: a caller in another one is
+    ended through `stop`, which kills the group too and raises Stopped.
     """
     started = time.monotonic()
     answer, answer_child = os.pipe()
@@ -105,7 +112,13 @@ def run(
 
     try:
         timed_out = _pump(
-            process, answer, noise, deadline=started + time_limit, accept=accept, noise_text=noise_text
+            process,
+            answer,
+            noise,
+            deadline=started + time_limit,
+            accept=accept,
+            noise_text=noise_text,
+            stop=stop,
         )
     finally:
         _end(process)
@@ -128,16 +141,20 @@ def _pump(
     deadline: float,
     accept: Callable[[bytes], None],
     noise_text: bytearray,
+    stop: threading.Event | None,
 ) -> bool:
     """Read both pipes until the child has ended or the deadline has passed; return whether it had passed.
 
-    The child's end is what counts, not the pipes': a grandchild may hold them open for ever.
+    Raises Stopped as soon as `stop` is set. The child's end is what counts, not the pipes': a grandchild may
+    hold them open for ever.
     """
     partial = bytearray()
     with selectors.DefaultSelector() as selector:
         selector.register(answer, selectors.EVENT_READ)
         selector.register(noise, selectors.EVENT_READ)
         while True:
+            if stop is not None and stop.is_set():
+                raise Stopped
             ended = process.poll() is not None
             left = deadline - time.monotonic()
             ready = selector.select(0 if ended else min(0.1, max(left, 0)))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from healthcheck import children
 from healthcheck.checks import libraries, registry
-from healthcheck.checks.cuda import initialisation
+from healthcheck.checks.cuda import INITIALISATION, initialisation
 from healthcheck.facts.collect import Facts
-from healthcheck.report.model import Benchmark, CheckResult, Report
+from healthcheck.report.model import Benchmark, CheckResult, Claim, Report
 from healthcheck.result import Result, Status, exit_code
 
 LIMIT = ("DYN-SELFTEST-001", "time limit")
@@ -41,6 +41,8 @@ def verify(facts: Facts, deadline: children.Deadline, progress: children.Progres
         return Verification(facts, device, why, (*results, broken))
     examination = libraries.examine(exercises, facts, setup)
     answers = (*results, initialisation(examination.cuda_error), *examination.results)
+    if examination.cuda_error and not why:
+        why = f"see {INITIALISATION[0]}"
     return Verification(facts, examination.device, why, answers, examination.unfinished)
 
 
@@ -70,6 +72,7 @@ def assemble(
     *,
     deadline: children.Deadline,
     required: tuple[str, ...] = (),
+    claims: Sequence[Claim] = (),
 ) -> Report:
     """The report of a command, with its exit code."""
     manifest = found.facts.manifest.manifest
@@ -84,5 +87,6 @@ def assemble(
         exit_code=exit_code(found.results, required),
         results=[CheckResult.of(result) for result in found.results],
         benchmarks=list(found.benchmarks),
+        claims=list(claims),
         facts=found.facts,
     )

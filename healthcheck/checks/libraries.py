@@ -1,20 +1,27 @@
 """Does each library run and compute correctly? Drives `healthcheck.exercise` in the stack's Python.
 
-All exercises share one child, because importing torch is most of the cost. When that child dies or hangs, the
-exercise it was in is to blame, and the rest go on in a new one.
+They are spread over children that run side by side, as many as pay and find room: each imports torch, which
+takes seconds, and all use one GPU. When a child dies or hangs, the exercise it was in is to blame, and the
+rest of its share go on in a new one. What may have failed only for want of room is run again alone.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+import re
+import signal
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from healthcheck import child, children
 from healthcheck.checks.cuda import INITIALISATION
 from healthcheck.facts.collect import Facts
+from healthcheck.facts.gpu import Gpu
 from healthcheck.facts.stack import normalise
 from healthcheck.result import Result, Status
 
@@ -22,6 +29,39 @@ MODULE = "healthcheck.exercise"
 HARNESS = ("DYN-LIB-000", "library exercises")
 CHILD_LIMIT = 150.0  # seconds for one child: several times what all exercises take together on two cores
 PATIENCE = 60.0  # seconds that an exercise must have had before a time limit is called its fault
+
+MOST_LANES = 4
+LANE_CORES = 2  # Python itself, and the compiler or the threads that it calls
+LANE_MEMORY = 4 << 30  # bytes of the host: torch with its CUDA libraries, and a compiler
+LANE_GPU_MEMORY = 2 << 30  # bytes: a CUDA context with the kernels of every library, and small tensors
+# Seconds without what is in CUBLAS, on an H200 with 16 cores and nothing cached; below 1 they are rough. They
+# only serve to spread the exercises evenly: a wrong one costs time and changes no answer.
+COSTS = {
+    "torch-compile": 9.0,
+    "transformers": 5.0,
+    "diffusers": 2.0,
+    "matmul": 1.0,
+    "sdpa": 0.5,
+    "cudnn": 0.5,
+    "triton": 0.5,
+    "xformers": 0.5,
+    "ffmpeg": 0.5,
+    "accelerate": 0.5,
+    "bitsandbytes": 0.5,
+    "torchao": 0.5,
+}
+SMALL = 0.1  # all others
+CUBLAS = 5.0  # what the first of these adds in each process, whichever it is: cuBLAS is loaded then
+CALLS_CUBLAS = frozenset(
+    {
+        *("matmul", "sdpa", "cublas", "cufft", "cusolver", "cusparse", "flash-attn", "xformers"),
+        *("transformers", "diffusers", "accelerate", "bitsandbytes", "torchao"),
+    }
+)
+# What a child says, or how it ends, where it only found the memory or the GPU in use by another.
+_NO_ROOM = re.compile(
+    r"busy or unavailable|DevicesUnavailable|out of memory|CUBLAS_STATUS_ALLOC_FAILED", re.I
+)
 
 
 class Exercise(Protocol):
@@ -65,11 +105,13 @@ class Setup:
     patience: float = PATIENCE
     run: children.Run = child.run
     progress: children.Progress = lambda text: None
+    costs: Mapping[str, float] = field(default_factory=lambda: COSTS)
+    threads: int | None = None  # a child's share of the cores; None = all
 
 
 @dataclass
 class _Ledger:
-    """What is known so far while children come and go."""
+    """What is known so far while children come and go. `again` is to be run alone before it is believed."""
 
     by_name: Mapping[str, Exercise]
     pending: list[str]
@@ -77,6 +119,13 @@ class _Ledger:
     second_turn: set[str] = field(default_factory=set)
     harness: Result | None = None
     cuda_error: str | None = None  # "" where CUDA started, None where it was not asked to
+    in_company: bool = False
+    again: list[str] = field(default_factory=list)
+
+    @property
+    def broken(self) -> bool:
+        """Whether the stack's Python answers nothing at all, so that more children would not either."""
+        return self.harness is not None and self.harness.status is Status.FAIL
 
 
 def listed() -> tuple[Exercise, ...]:
@@ -92,10 +141,13 @@ def examine(exercises: Sequence[Exercise], facts: Facts, setup: Setup) -> Examin
         pending=[e.name for e in exercises if e.name not in known],
         answers=known,
     )
-    while ledger.pending and setup.deadline.left > 1 and ledger.harness is None:
+    lanes = children.spread([_task(name, setup) for name in ledger.pending], room(facts, setup.device))
+    if len(lanes) > 1:
+        _side_by_side(ledger, lanes, facts, setup)
+        setup = _where_cuda_starts(ledger, facts, setup)
+    while ledger.pending and setup.deadline.left > 1 and not ledger.broken:
         _one_child(ledger, setup)
-        if ledger.cuda_error and setup.device == "cuda":
-            setup = _on_the_cpu(ledger, facts, setup)
+        setup = _where_cuda_starts(ledger, facts, setup)
     unfinished = tuple(ledger.pending)
     for name in unfinished:
         ledger.answers[name] = _not_reached(ledger.by_name[name], ledger, setup)
@@ -104,14 +156,109 @@ def examine(exercises: Sequence[Exercise], facts: Facts, setup: Setup) -> Examin
     )
     return Examination(
         (harness, *(ledger.answers[e.name] for e in exercises)),
-        unfinished if ledger.harness is None else (),
+        () if ledger.broken else unfinished,
         setup.device,
         ledger.cuda_error,
     )
 
 
-def _on_the_cpu(ledger: _Ledger, facts: Facts, setup: Setup) -> Setup:
-    """CUDA does not start: that is one finding, and what needs no GPU is still examined."""
+def room(facts: Facts, device: str) -> int:
+    """How many children the machine can hold at once on `device`, at least 1 and at most MOST_LANES.
+
+    Free memory of the GPU has to be known. It is not under MIG: NVML speaks of the whole GPU, not of a slice.
+    An exclusive compute mode lets one process in. Of several GPUs the fullest counts.
+    """
+    limits = [MOST_LANES, int(_cores(facts) / LANE_CORES)]
+    if facts.container.memory_limit is not None:
+        limits.append(facts.container.memory_limit // LANE_MEMORY)
+    if device == "cuda":
+        gpus = [gpu for gpu in facts.gpu.gpus or () if gpu.error is None]
+        limits += [_room_on(gpu) for gpu in gpus] or [1]
+    return max(1, min(limits))
+
+
+def _cores(facts: Facts) -> float:
+    return min(facts.container.cpus or 1, facts.container.cpu_limit or float("inf"))
+
+
+def _room_on(gpu: Gpu) -> int:
+    shared = gpu.compute_mode in (None, "default") and not gpu.mig
+    if not shared or gpu.memory_total is None or gpu.memory_used is None:
+        return 1
+    return (gpu.memory_total - gpu.memory_used) // LANE_GPU_MEMORY
+
+
+def _task(name: str, setup: Setup) -> children.Task:
+    extra = CUBLAS if setup.device == "cuda" and name in CALLS_CUBLAS else 0.0
+    return children.Task(name, setup.costs.get(name, SMALL), extra)
+
+
+def _side_by_side(ledger: _Ledger, lanes: Sequence[Sequence[str]], facts: Facts, setup: Setup) -> None:
+    """Run each lane in a child of its own. What the lanes leave pending is to be run alone."""
+    parts = [_Ledger(ledger.by_name, list(names), in_company=True) for names in lanes]
+    stop = threading.Event()
+    setup = replace(
+        setup,
+        run=functools.partial(setup.run, stop=stop),
+        threads=max(1, int(_cores(facts) / len(lanes))),
+    )
+    shown = _together(setup.progress, len(parts))
+    with ThreadPoolExecutor(len(parts)) as pool:
+        try:
+            running = [
+                pool.submit(_lane, part, replace(setup, progress=show))
+                for part, show in zip(parts, shown, strict=True)
+            ]
+            for ended in as_completed(running):
+                ended.result()
+        except BaseException:  # a signal, say: it reaches this thread alone, and must end every child
+            stop.set()
+            raise
+    _merge(ledger, parts)
+
+
+def _lane(ledger: _Ledger, setup: Setup) -> None:
+    while ledger.pending and setup.deadline.left > 1 and not ledger.broken and not ledger.cuda_error:
+        _one_child(ledger, setup)
+    setup.progress("")
+
+
+def _together(progress: children.Progress, lanes: int) -> list[Callable[[str], None]]:
+    """For each lane what it tells its work to, "" for none; `progress` is told what all of them do."""
+    titles = [""] * lanes
+    lock = threading.Lock()
+
+    def show(lane: int, title: str) -> None:
+        with lock:
+            titles[lane] = title
+            if any(titles):
+                progress(", ".join(filter(None, titles)))
+
+    return [functools.partial(show, lane) for lane in range(lanes)]
+
+
+def _merge(ledger: _Ledger, parts: Sequence[_Ledger]) -> None:
+    """Book what the lanes found.
+
+    Where one child opened the GPU, another that could not had no room beside it; where one answered, another
+    that never did may have had none. Their shares stay pending. Where all failed alike, it is one finding.
+    """
+    for part in parts:
+        ledger.answers.update(part.answers)
+        ledger.second_turn |= part.second_turn
+    left = {name for part in parts for name in (*part.pending, *part.again)}
+    ledger.pending = [name for name in ledger.pending if name in left]
+    said = [part.cuda_error for part in parts if part.cuda_error is not None]
+    if said:
+        ledger.cuda_error = "" if "" in said else said[0]
+    whole = all(part.broken for part in parts)
+    ledger.harness = next((part.harness for part in parts if part.harness and part.broken == whole), None)
+
+
+def _where_cuda_starts(ledger: _Ledger, facts: Facts, setup: Setup) -> Setup:
+    """Where CUDA does not start, that is one finding, and what needs no GPU is still examined on the CPU."""
+    if not ledger.cuda_error or setup.device != "cuda":
+        return setup
     setup = replace(setup, device="cpu", why_no_gpu=f"see {INITIALISATION[0]}")
     for name in tuple(ledger.pending):
         known = _beforehand(ledger.by_name[name], facts, setup)
@@ -159,13 +306,16 @@ def _one_child(ledger: _Ledger, setup: Setup) -> None:
         elif event.get("event") == "exercise":
             running.pop(name, None)
             ledger.pending.remove(name)
-            ledger.answers[name] = _answer(ledger.by_name[name], event, setup)
+            if ledger.in_company and event.get("status") == "fail" and _NO_ROOM.search(str(event)):
+                ledger.again.append(name)
+            else:
+                ledger.answers[name] = _answer(ledger.by_name[name], event, setup)
 
     outcome = setup.run(
         setup.module,
         ["--device", setup.device, *asked],
         time_limit=min(setup.deadline.left, setup.child_limit),
-        environment=children.environment(),
+        environment=children.environment(setup.threads),
         on_event=note,
     )
     if ledger.cuda_error and setup.device == "cuda":
@@ -194,6 +344,9 @@ def _blame(
         ledger.second_turn.add(name)
         return
     ledger.pending.remove(name)
+    if ledger.in_company and outcome.returncode == -signal.SIGKILL and not outcome.timed_out:
+        ledger.again.append(name)  # how the kernel ends a process where memory runs out
+        return
     ledger.answers[name] = _ended_in(ledger.by_name[name], outcome, setup)
 
 
@@ -253,7 +406,7 @@ def _after_the_last(ledger: _Ledger, setup: Setup, outcome: child.Outcome, asked
 
 
 def _not_reached(exercise: Exercise, ledger: _Ledger, setup: Setup) -> Result:
-    if ledger.harness is not None:
+    if ledger.broken:
         return _result(exercise, Status.UNKNOWN, f"Not run: see {HARNESS[0]}.", _again(exercise, setup))
     return _result(
         exercise,

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 ABSENT = "not part of this environment"
+SENTENCE = 300  # characters of a library's message that a summary can hold
 
 
 @dataclass(frozen=True)
@@ -60,3 +61,16 @@ def need(module: str) -> None:
 def fresh_seed() -> int:
     """A seed that no earlier run has used, so that a stale or cached answer is never the right one."""
     return int.from_bytes(os.urandom(4), "little")
+
+
+def cuda_fault() -> str:
+    """Why CUDA does not start here, or "". A torch that does not import is left to the exercises."""
+    try:
+        import torch
+    except BaseException:
+        return ""
+    try:
+        torch.ones(1, device="cuda").item()
+    except Exception as error:
+        return " ".join(f"{type(error).__name__}: {error}".split())[:SENTENCE]
+    return ""

@@ -13,12 +13,11 @@ from typing import Any
 
 from healthcheck import wire
 from healthcheck.exercise import EXERCISES
-from healthcheck.exercise.base import Exercise, Skip, Wrong, need
+from healthcheck.exercise.base import SENTENCE, Exercise, Skip, Wrong, cuda_fault, need
 from healthcheck.exercise.remedies import reinstall, remedy_for
 
 Emit = Callable[[Mapping[str, Any]], None]
 _WARNINGS_KEPT = 10
-_SUMMARY_LENGTH = 300
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,19 +41,6 @@ def main(arguments: Sequence[str]) -> int:
             return 0  # said once: every exercise would only say it again
     run_all(chosen, options.device, wire.emit, _start_again)
     return 0
-
-
-def cuda_fault() -> str:
-    """Why CUDA does not start here, or "". A torch that does not import is left to the exercises."""
-    try:
-        import torch
-    except BaseException:
-        return ""
-    try:
-        torch.ones(1, device="cuda").item()
-    except Exception as error:
-        return " ".join(f"{type(error).__name__}: {error}".split())[:_SUMMARY_LENGTH]
-    return ""
 
 
 def run_all(
@@ -149,7 +135,7 @@ def telling_line(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())[:_SUMMARY_LENGTH]
+    return " ".join(text.split())[:SENTENCE]
 
 
 def _answer(

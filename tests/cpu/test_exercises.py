@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
+from healthcheck import child, children  # noqa: E402
+from healthcheck.checks import libraries  # noqa: E402
 from healthcheck.exercise import (  # noqa: E402
     EXERCISES,
     attention,
@@ -23,6 +26,8 @@ from healthcheck.exercise import (  # noqa: E402
 )
 from healthcheck.exercise.base import Wrong  # noqa: E402
 from healthcheck.exercise.runner import attempt  # noqa: E402
+from healthcheck.facts.collect import Facts  # noqa: E402
+from healthcheck.facts.container import ContainerFacts  # noqa: E402
 
 pytestmark = pytest.mark.cpu
 ON_CPU = [e for e in EXERCISES if not e.gpu_only]
@@ -193,3 +198,29 @@ def test_torch_compile_switched_off_is_caught(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch._dynamo.config, "disable", True)
     with pytest.raises(Wrong, match="compiled nothing"):
         compile.torch_compile("cpu")
+
+
+def test_lanes_answer_as_one_lane_does() -> None:
+    """Two children side by side and one child give the same results in the same order; seeds differ."""
+    quick = [
+        e for e in ON_CPU if e.name in ("numpy", "matmul", "sdpa", "torchvision", "pillow", "safetensors")
+    ]
+    asked: list[tuple[str, ...]] = []
+
+    def run(module: str, arguments: list[str], **options: Any) -> child.Outcome:
+        asked.append(tuple(arguments[2:]))
+        return child.run(module, arguments, python=sys.executable, **options)
+
+    def examine(cpus: int) -> list[tuple[str, str, str]]:
+        facts = Facts(container=ContainerFacts(cpus=cpus))
+        costs = {"numpy": 10.0, "safetensors": 10.0}
+        setup = libraries.Setup("cpu", children.Deadline(150), run=run, costs=costs)
+        return [(r.code, r.title, r.status.value) for r in libraries.examine(quick, facts, setup).results]
+
+    one, two = examine(2), examine(4)
+    assert one == two
+    assert [code for code, _, _ in one] == [libraries.HARNESS[0], *(e.code for e in quick)]
+    assert {status for _, _, status in one} <= {"pass", "skip"}
+    assert asked[0] == tuple(e.name for e in quick)
+    # Ten seconds each, then the small ones in turn.
+    assert set(asked[1:]) == {("numpy", "matmul", "torchvision"), ("safetensors", "sdpa", "pillow")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -12,9 +13,13 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
+from healthcheck import child, children  # noqa: E402
+from healthcheck.checks import libraries  # noqa: E402
 from healthcheck.exercise import EXERCISES, attention, compile, models, quantized, torch_math, vision  # noqa: E402
 from healthcheck.exercise.base import Wrong  # noqa: E402
 from healthcheck.exercise.runner import attempt  # noqa: E402
+from healthcheck.facts.collect import Facts, collect  # noqa: E402
+from healthcheck.facts.stack import StackFacts  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [
@@ -113,3 +118,23 @@ def test_the_rest_goes_on_in_a_new_process_when_an_exercise_breaks_the_gpu_conte
     events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     answers = {e["name"]: e["status"] for e in events if e["event"] == "exercise"}
     assert answers == {"breaks": "fail", "matmul": "pass", "sdpa": "pass"}
+
+
+def test_children_side_by_side_answer_as_one_child_does() -> None:
+    def run(module: str, arguments: list[str], **options: Any) -> child.Outcome:
+        return child.run(module, arguments, python=sys.executable, **options)
+
+    def examine(facts: Facts) -> tuple[list[tuple[str, str]], str | None]:
+        setup = libraries.Setup("cuda", children.Deadline(300), run=run)
+        found = libraries.examine(libraries.listed(), facts, setup)
+        return [(r.code, r.status.value) for r in found.results], found.cuda_error
+
+    here = dataclasses.replace(collect("auto"), stack=StackFacts())  # what is absent is asked, and says so
+    # Whatever this machine has: room for one child, then for as many as pay.
+    one, many = (
+        dataclasses.replace(here, container=dataclasses.replace(here.container, cpus=cpus))
+        for cpus in (1, 16)
+    )
+    answers, error = examine(many)
+    assert error == "" and "fail" not in {status for _, status in answers}
+    assert examine(one) == (answers, error)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import HEALTHY, NO_GPU, STACK, with_, with_manifest
+from samples import GPU, HEALTHY, NO_GPU, STACK, with_, with_gpu, with_manifest
 
 from healthcheck import child, children
 from healthcheck.checks import libraries
@@ -26,12 +31,29 @@ class Fake:
     gpu_only: bool = False
 
 
-A, B, C = (Fake(name, f"DYN-LIB-90{i}", f"exercise {name}") for i, name in enumerate("abc"))
+A, B, C, D = (Fake(name, f"DYN-LIB-90{i}", f"exercise {name}") for i, name in enumerate("abcd"))
+# Seconds that make a lane of each of a, b and c, where there is room for three: 9 + 3 starts of 1.5 s are the
+# least sum. With room for two, (a, d) and (b, c) are 11 and 13 s long.
+APART = {"a": 9.0, "b": 7.0, "c": 6.0, "d": 2.0}
 
 # Plays the child's side of the contract: what each exercise does is written in `acts`.
 CHILD = """
-import os, signal, sys, time
+import os, pathlib, signal, sys, time
 from healthcheck import wire
+
+def file(name):
+    return pathlib.Path(__file__).with_name(name)
+
+def wait_for(name):
+    while not file(name).exists():
+        time.sleep(0.02)
+
+def once(name, act):  # the first time only
+    if file(f"{name}-once").exists():
+        answer(name)
+    else:
+        file(f"{name}-once").touch()
+        act()
 
 def answer(name, **fields):
     wire.emit({"event": "exercise", "name": name, "status": "pass", "summary": "ok", "remedy": "",
@@ -41,7 +63,12 @@ ACTS = {
     "pass": lambda n: answer(n),
     "crash": lambda n: os.kill(os.getpid(), signal.SIGSEGV),
     "exit": lambda n: (print("last words"), sys.stdout.flush(), os._exit(7)),
-    "hang": lambda n: time.sleep(60),
+    "hang": lambda n: (file(f"{n}-pid").write_text(str(os.getpid())), time.sleep(60)),
+    "meet": lambda n: (file(n).touch(), wait_for("a"), wait_for("b"), answer(n)),
+    "killed-once": lambda n: once(n, lambda: os.kill(os.getpid(), signal.SIGKILL)),
+    "full-once": lambda n: once(n, lambda: answer(n, status="fail", summary="CUDA out of memory. Tried")),
+    "full": lambda n: answer(n, status="fail", summary="CUDA out of memory. Tried"),
+    "threads": lambda n: answer(n, summary=os.environ.get("OMP_NUM_THREADS", "all")),
     "noise": lambda n: (print('{"event": "exercise", "name": "a", "status": "fail"}'), answer(n)),
     "lie": lambda n: answer(n, status="fine"),
     "odd": lambda n: answer(n, details=[1], seconds="soon"),
@@ -50,6 +77,9 @@ ACTS = {
 }
 acts = dict(pair.split("=") for pair in os.environ["ACTS"].split(","))
 for name in sys.argv[3:]:
+    if acts[name] == "no-start":
+        once(name, lambda: os._exit(3))
+        continue
     wire.emit({"event": "start", "name": name})
     ACTS[acts[name]](name)
 if "end" in acts:
@@ -66,13 +96,15 @@ def examine(
     limit: float = 60,
     child_limit: float = 30,
     patience: float = 0.0,
+    costs: dict[str, float] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> libraries.Examination:
     (tmp_path / "played.py").write_text(CHILD)
 
-    def run(module: str, arguments: list[str], **options: object) -> child.Outcome:
-        environment = {**children.environment(), "ACTS": acts}
+    def run(module: str, arguments: list[str], **options: Any) -> child.Outcome:
+        environment = {**options["environment"], "ACTS": acts}
         environment["PYTHONPATH"] = f"{tmp_path}:{environment['PYTHONPATH']}"
-        return child.run(module, arguments, python=sys.executable, **{**options, "environment": environment})  # type: ignore[arg-type]
+        return child.run(module, arguments, python=sys.executable, **{**options, "environment": environment})
 
     setup = libraries.Setup(
         device,
@@ -82,6 +114,8 @@ def examine(
         child_limit=child_limit,
         patience=patience,
         run=run,
+        progress=progress,
+        costs=costs or {},
     )
     return libraries.examine(exercises or (A, B, C), facts, setup)
 
@@ -248,3 +282,176 @@ def test_what_cuda_says_at_its_start_has_a_line_that_fixes_it(error: str, remedy
 def test_a_cuda_that_starts_passes_and_one_that_is_not_wanted_is_skipped() -> None:
     assert initialisation("").status is Status.PASS
     assert initialisation(None).status is Status.SKIP
+
+
+@pytest.mark.parametrize(
+    ("facts", "device", "lanes"),
+    [
+        (with_(HEALTHY, "container", cpus=1), "cuda", 1),
+        (with_(HEALTHY, "container", cpus=2), "cuda", 1),
+        (with_(HEALTHY, "container", cpus=4), "cuda", 2),
+        (with_(HEALTHY, "container", cpus=7), "cpu", 3),
+        (with_(HEALTHY, "container", cpus=64), "cuda", 4),
+        (with_(HEALTHY, "container", cpus=None), "cuda", 1),
+        (with_(HEALTHY, "container", cpus=64, cpu_limit=4.5), "cuda", 2),
+        (with_(HEALTHY, "container", cpus=64, cpu_limit=0.5), "cuda", 1),
+        (with_(HEALTHY, "container", cpus=64, memory_limit=9 << 30), "cpu", 2),
+        (with_(HEALTHY, "container", cpus=64, memory_limit=1 << 30), "cpu", 1),
+        (with_gpu(memory_total=8 << 30, memory_used=3 << 30), "cuda", 2),
+        (with_gpu(memory_total=8 << 30, memory_used=7 << 30), "cuda", 1),
+        (with_gpu(memory_total=8 << 30, memory_used=7 << 30), "cpu", 4),
+        (with_gpu(memory_used=None), "cuda", 1),
+        (with_gpu(compute_mode="exclusive-process"), "cuda", 1),
+        (with_gpu(compute_mode="exclusive-thread"), "cuda", 1),
+        (with_gpu(compute_mode=None), "cuda", 4),
+        (with_gpu(mig=True), "cuda", 1),
+        (with_(HEALTHY, "gpu", gpus=(GPU, dataclasses.replace(GPU, error="lost"))), "cuda", 4),
+        (with_(HEALTHY, "gpu", gpus=(GPU, dataclasses.replace(GPU, memory_used=22 << 30))), "cuda", 1),
+        (NO_GPU, "cuda", 1),
+    ],
+)
+def test_as_many_children_as_cores_and_memory_hold(facts: Facts, device: str, lanes: int) -> None:
+    assert libraries.room(facts, device) == lanes
+
+
+def test_the_weights_are_of_exercises_that_exist() -> None:
+    names = {e.name for e in libraries.listed()}
+    assert set(libraries.COSTS) <= names and names >= libraries.CALLS_CUBLAS
+
+
+def test_lanes_run_side_by_side_and_the_results_keep_the_order_of_the_list(tmp_path: Path) -> None:
+    told: list[str] = []
+    # Each of the two passes only while the other runs.
+    found = examine(tmp_path, "a=meet,b=meet,c=pass", costs=APART, progress=told.append)
+    assert [r.code for r in found.results] == ["DYN-LIB-000", "DYN-LIB-900", "DYN-LIB-901", "DYN-LIB-902"]
+    assert statuses(found) == ["pass"] * 4
+    assert found.results[0].summary == "3 of 3 answered"
+    assert any("exercise a" in text and "exercise b" in text for text in told)
+
+
+def test_each_child_gets_its_share_of_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    acts = "a=threads,b=threads,c=threads"
+    together = examine(tmp_path, acts, costs=APART)  # ten cores, three children
+    assert {r.summary for r in together.results[1:]} == {"3"}
+    assert {r.summary for r in examine(tmp_path, acts).results[1:]} == {"all"}
+
+
+@pytest.mark.parametrize(
+    ("act", "cause"),
+    [("crash", "SIGSEGV"), ("exit", "exit code 7"), ("hang", "did not finish within")],
+)
+def test_a_lane_that_dies_blames_its_exercise_and_its_others_go_on(
+    tmp_path: Path, act: str, cause: str
+) -> None:
+    four_cores = with_(HEALTHY, "container", cpus=4)  # two lanes: a and d, b and c
+    limit = 3.0 if act == "hang" else 30.0
+    found = examine(
+        tmp_path,
+        f"a={act},b=noise,c=lie,d=pass",
+        A,
+        B,
+        C,
+        D,
+        facts=four_cores,
+        costs=APART,
+        child_limit=limit,
+    )
+    assert statuses(found) == ["pass", "fail", "pass", "fail", "pass"]
+    assert cause in by_code(found)["DYN-LIB-900"].summary
+    assert "no result" in by_code(found)["DYN-LIB-902"].summary
+
+
+def test_the_time_limit_holds_over_all_lanes(tmp_path: Path) -> None:
+    found = examine(tmp_path, "a=hang,b=pass,c=hang", costs=APART, limit=3, patience=30)
+    assert statuses(found) == ["pass", "unknown", "pass", "unknown"]
+    assert found.unfinished == ("a", "c")
+
+
+@pytest.mark.parametrize("act", ["full-once", "killed-once", "no-start"])
+def test_what_may_have_lacked_room_is_run_again_alone_before_it_counts(tmp_path: Path, act: str) -> None:
+    assert statuses(examine(tmp_path, f"a=pass,b={act},c=pass", costs=APART)) == ["pass"] * 4
+    assert (tmp_path / "b-once").exists()
+
+
+def test_what_lacks_room_alone_too_has_failed(tmp_path: Path) -> None:
+    found = examine(tmp_path, "a=pass,b=full,c=pass", costs=APART)
+    assert statuses(found) == ["pass", "pass", "fail", "pass"]
+
+
+def test_a_crash_at_the_end_of_a_lane_is_told_and_costs_the_others_nothing(tmp_path: Path) -> None:
+    found = examine(tmp_path, "a=pass,b=full-once,c=pass,end=crash", costs=APART)
+    assert statuses(found) == ["warn", "pass", "pass", "pass"]
+
+
+def test_lanes_that_never_answer_are_one_failure() -> None:
+    def run(*_: object, **__: object) -> child.Outcome:
+        return child.Outcome((), 1, False, "No module named 'healthcheck'\n", 0.1)
+
+    setup = libraries.Setup("cpu", children.Deadline(60), run=run, costs=APART)
+    found = libraries.examine((A, B, C), HEALTHY, setup)
+    assert statuses(found) == ["fail", "unknown", "unknown", "unknown"]
+    assert found.unfinished == ()
+
+
+def played(errors: Callable[[list[str]], str], asked: list[list[str]]) -> children.Run:
+    """A child that says `errors(arguments)` when CUDA is to start, and passes all where it says nothing."""
+
+    def run(module: str, arguments: list[str], **options: Any) -> child.Outcome:
+        asked.append(arguments)
+        error = errors(arguments) if arguments[1] == "cuda" else ""
+        if arguments[1] == "cuda":
+            options["on_event"]({"event": "device", "error": error})
+        for name in () if error else arguments[2:]:
+            options["on_event"]({"event": "start", "name": name})
+            options["on_event"]({"event": "exercise", "name": name, "status": "pass", "summary": "ok"})
+        return child.Outcome((), 0, False, "", 0.1)
+
+    return run
+
+
+def test_a_cuda_that_starts_in_no_lane_is_one_finding() -> None:
+    asked: list[list[str]] = []
+    run = played(lambda arguments: "RuntimeError: Error 802: system not yet initialized", asked)
+    setup = libraries.Setup("cuda", children.Deadline(60), run=run, costs=APART)
+    found = libraries.examine((A, dataclasses.replace(B, gpu_only=True), C), HEALTHY, setup)
+    assert (found.cuda_error, found.device) == ("RuntimeError: Error 802: system not yet initialized", "cpu")
+    assert sorted(asked[:3]) == [["--device", "cuda", name] for name in "abc"]
+    assert asked[3:] == [["--device", "cpu", "a", "c"]]
+    assert statuses(found) == ["pass", "pass", "skip", "pass"]
+
+
+def test_a_gpu_that_lets_one_child_in_serves_the_others_after_it() -> None:
+    asked: list[list[str]] = []
+    busy = "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable"
+    run = played(lambda arguments: "" if "b" in arguments or len(asked) > 3 else busy, asked)
+    setup = libraries.Setup("cuda", children.Deadline(60), run=run, costs=APART)
+    found = libraries.examine((A, B, C), HEALTHY, setup)
+    assert (found.cuda_error, found.device) == ("", "cuda")
+    assert asked[3:] == [["--device", "cuda", "a", "c"]]
+    assert statuses(found) == ["pass"] * 4
+
+
+def test_a_signal_ends_the_children_of_all_lanes(tmp_path: Path) -> None:
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    files = [tmp_path / f"{name}-pid" for name in "ab"]
+
+    def send() -> None:
+        while not all(file.exists() and file.read_text() for file in files):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    previous = signal.signal(signal.SIGUSR1, leave)
+    sender = threading.Thread(target=send, daemon=True)
+    try:
+        sender.start()
+        with pytest.raises(SystemExit):
+            examine(tmp_path, "a=hang,b=hang,c=pass", costs=APART)
+        sender.join()
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    for file in files:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(file.read_text()), 0)

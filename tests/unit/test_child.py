@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -104,6 +105,74 @@ def test_an_exception_in_the_parent_ends_the_child(tmp_path: Path) -> None:
         )
     with pytest.raises(ProcessLookupError):
         os.kill(seen[0], signal.SIGCONT)
+
+
+def test_a_caller_in_another_thread_ends_its_child_by_an_event(tmp_path: Path) -> None:
+    stop, seen = threading.Event(), []
+    (tmp_path / "slow.py").write_text(
+        "import os, time\nfrom healthcheck import wire\nwire.emit({'pid': os.getpid()})\ntime.sleep(60)\n"
+    )
+
+    def note(event: dict[str, int]) -> None:
+        seen.append(event["pid"])
+        stop.set()
+
+    with pytest.raises(child.Stopped):
+        child.run(
+            "slow",
+            time_limit=50,
+            python=sys.executable,
+            environment={"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"},
+            on_event=note,
+            stop=stop,
+        )
+    with pytest.raises(ProcessLookupError):
+        os.kill(seen[0], 0)
+
+
+def tasks(**seconds: float) -> list[children.Task]:
+    return [children.Task(name, value) for name, value in seconds.items()]
+
+
+@pytest.mark.parametrize(
+    ("most", "lanes"),
+    [
+        (1, ("abcde",)),  # 25 s, one start
+        (2, ("ad", "bce")),  # 12 and 13 s
+        (3, ("a", "be", "cd")),  # 9, 8 and 8 s
+        (4, ("a", "be", "cd")),  # a fourth lane would leave 9 s as the longest, and not pay
+    ],
+)
+def test_the_heaviest_go_first_and_each_to_the_lane_it_makes_least_long(
+    most: int, lanes: tuple[str, ...]
+) -> None:
+    found = children.spread(tasks(e=2, d=3, c=5, b=6, a=9), most)
+    assert found == tuple(tuple(lane) for lane in lanes)
+
+
+def test_what_takes_less_than_a_start_stays_in_one_lane_and_in_its_order() -> None:
+    # One lane: 1.5 s and a start of 1.5 s. Two: 1 s and 3 s of starts.
+    assert children.spread(tasks(x=0.5, a=0.5, m=0.5), 4) == (("x", "a", "m"),)
+
+
+@pytest.mark.parametrize(("seconds", "lanes"), [(1, (("a", "b"),)), (4, (("a",), ("b",)))])
+def test_what_each_child_must_load_anew_keeps_small_tasks_together(
+    seconds: float, lanes: tuple[tuple[str, ...], ...]
+) -> None:
+    # With 5 s to load. 1 s each: 7 + 1.5 in one lane, 6 + 3 in two. 4 s each: 13 + 1.5 against 9 + 3.
+    assert children.spread([children.Task(name, seconds, extra=5) for name in "ab"], 4) == lanes
+
+
+def test_no_task_makes_no_lane() -> None:
+    assert children.spread([], 4) == ()
+
+
+def test_a_childs_share_of_the_cores_gives_way_to_the_users_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert children.environment(3)["OMP_NUM_THREADS"] == "3"
+    assert "OMP_NUM_THREADS" not in children.environment()
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert "OMP_NUM_THREADS" not in children.environment(3)
 
 
 def test_a_users_files_in_the_current_directory_are_not_imported(tmp_path: Path) -> None:
