@@ -1,27 +1,33 @@
-"""Drives `healthcheck.bench` in the stack's Python, one child a scenario, and keeps what it measured."""
+"""Drives `healthcheck.bench` in the stack's Python, and keeps what it measured.
+
+`bench run` gives each scenario a child of its own, a self-test one child to all of its short forms, because
+importing torch three times would take longer than they do. A child that dies or hangs fails the scenario it
+was in; what was measured before is kept, and the rest go on in a new child.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from healthcheck import child, children
-from healthcheck.facts import utilisation
+from healthcheck import child, children, limits
 from healthcheck.facts.collect import Facts
+from healthcheck.facts.gpu import first_visible
+from healthcheck.measure.activity import Sampler, disturbance
 from healthcheck.report.model import Benchmark, Variant
 from healthcheck.result import Result, Status
 
 MODULE = "healthcheck.bench"
 HARNESS = ("DYN-BENCH-000", "benchmarks")
 SHORT = ("attention", "compile", "streams")  # what a self-test runs
-SHORT_LIMIT = 120.0  # seconds for one scenario in its short form
+SHORT_LIMIT = 150.0  # seconds for one child
 FULL_LIMIT = 900.0
 
 
@@ -38,7 +44,7 @@ class ScenarioInfo(Protocol):
 
 @dataclass(frozen=True)
 class Session:
-    """How scenarios are run; `limit` is in seconds for each of them."""
+    """How scenarios are run; `limit` is in seconds for each child."""
 
     device: str
     short: bool
@@ -64,80 +70,185 @@ def method_version() -> int:
 def gpu_index(facts: Facts) -> int | None:
     """NVML's index of the GPU that a child will use."""
     uuids = tuple(gpu.uuid for gpu in facts.gpu.gpus or ())
-    return utilisation.first_visible(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
+    return first_visible(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
 
 
-def measure(info: ScenarioInfo, session: Session) -> Benchmark:
-    """Run one scenario. A child that dies or hangs gives a failed benchmark with the variants it finished."""
-    if session.device == "cpu" and not info.has_cpu_form:
-        return _empty(info, session, "skip", "has no CPU form")
-    if session.deadline.left < 1:
-        return _empty(info, session, "fail", f"the time limit of {session.deadline.limit:.0f} s came first")
-    session.progress(info.title)
-    arguments = [info.name, "--device", session.device, *(["--short"] if session.short else [])]
+def measure(infos: Sequence[ScenarioInfo], session: Session) -> tuple[Benchmark, ...]:
+    """Run `infos` one after another and return what was measured of each, in their order."""
+    answers: dict[str, tuple[Benchmark, ...]] = {}
+    pending = list(infos)
+    for info in infos:
+        if session.device == "cpu" and not info.has_cpu_form:
+            answers[info.name] = (_empty(info, session, "skip", "has no CPU form"),)
+            pending.remove(info)
+    while pending:
+        if session.deadline.left < 1:
+            late = f"the time limit of {session.deadline.limit:.0f} s came first"
+            answers |= {info.name: (_empty(info, session, "fail", late),) for info in pending}
+            break
+        answers |= _one_child(pending, session)
+        pending = [info for info in pending if info.name not in answers]
+    return tuple(benchmark for info in infos for benchmark in answers[info.name])
+
+
+def judged(benchmarks: Sequence[Benchmark]) -> tuple[Benchmark, ...]:
+    """Hold every figure against what the GPU can do; one that is above it fails."""
+    seen: Mapping[str, Any] = next((b.conditions["gpu"] for b in benchmarks if "gpu" in b.conditions), {})
+    generation, width = seen.get("pcie_generation"), seen.get("pcie_width")
+    link = (generation, width) if generation and width else None
+    return tuple(limits.with_limits(benchmarks, seen.get("max_sm_clock_mhz"), link))
+
+
+def results(benchmarks: Sequence[Benchmark]) -> tuple[Result, ...]:
+    """Each scenario as a check: it fails when it did not run to its end or computed something wrong."""
+    by_scenario: dict[str, list[Benchmark]] = {}
+    for benchmark in benchmarks:
+        by_scenario.setdefault(benchmark.scenario, []).append(benchmark)
+    return tuple(_result(cases) for cases in by_scenario.values())
+
+
+def _result(cases: Sequence[Benchmark]) -> Result:
+    first = cases[0]
+    code, title = f"DYN-BENCH-{first.scenario.upper()}", f"benchmark {first.scenario}"
+    again = f"bench run {first.scenario} --device {first.device}{' --short' if first.short else ''}"
+    seconds = sum(b.seconds or 0.0 for b in cases)
+    faults = [fault for b in cases for fault in _faults(b)]
+    if faults:
+        return Result(code, title, Status.FAIL, "; ".join(faults), again, seconds=seconds)
+    if all(b.status == "skip" for b in cases):
+        reasons = dict.fromkeys(b.reason or "skipped" for b in cases)
+        return Result(code, title, Status.SKIP, "; ".join(reasons))
+    measured = sum(v.status == "ok" for b in cases for v in b.variants)
+    if not measured:
+        return Result(code, title, Status.FAIL, "no variant was measured", again, seconds=seconds)
+    said = f"{measured} measurements"
+    doubts = [doubt for b in cases if (doubt := _doubt(b))]
+    if doubts:
+        return Result(code, title, Status.WARN, "; ".join(dict.fromkeys(doubts)), again, seconds=seconds)
+    return Result(code, title, Status.PASS, said, seconds=seconds)
+
+
+def _faults(benchmark: Benchmark) -> Iterator[str]:
+    where = f"{benchmark.case}: " if benchmark.case else ""
+    bad = [v for v in benchmark.variants if v.status == "fail" or v.correct is False]
+    for variant in bad:
+        yield f"{where}{variant.label}: {variant.reason or 'wrong result'}"
+    if benchmark.status == "fail" and not bad:
+        yield f"{where}{benchmark.reason or 'failed'}"
+
+
+def _doubt(benchmark: Benchmark) -> str:
+    """Why the figures are right and yet not to be believed, or nothing."""
+    if benchmark.disturbed:
+        return benchmark.disturbed
+    control = benchmark.control
+    if control is not None and control.holds is False:
+        return (
+            f"{benchmark.case}: the negative control has a gain outside "
+            f"{control.low:g}..{control.high:g}x: {control.why}"
+        )
+    return ""
+
+
+def _one_child(infos: Sequence[ScenarioInfo], session: Session) -> dict[str, tuple[Benchmark, ...]]:
+    """What one child measured. At least one scenario is answered, so that the caller comes to an end."""
+    titles = {info.name: info.title for info in infos}
+
+    told = {"begun": 0, "all": 0}
+
+    def note(event: dict[str, Any]) -> None:
+        if event.get("event") == "start":
+            session.progress(titles.get(str(event.get("scenario")), ""))
+        elif event.get("event") == "plan":
+            told.update(begun=0, all=int(event.get("variants") or 0))
+        elif event.get("event") == "progress":
+            told["begun"] += 1
+            what = " ".join(str(event.get(k, "")) for k in ("scenario", "case", "variant"))
+            session.progress(f"{what} ({told['begun']} of {max(told.values())})")
+
+    arguments = [*titles, "--device", session.device, *(["--short"] if session.short else [])]
     index = session.gpu_index if session.device == "cuda" else None
-    sampler = utilisation.Sampler(index) if index is not None else None
+    sampler = Sampler(index) if index is not None else None
     with sampler.running() if sampler else contextlib.nullcontext():
         outcome = session.run(
             session.module,
             arguments,
             time_limit=min(session.deadline.left, session.limit),
             environment=children.environment(),
+            on_event=note,
         )
-    benchmark = _read(info, session, outcome)
-    return benchmark.model_copy(
-        update={
-            "measured": datetime.now(timezone.utc),
-            "utilisation": sampler.result() if sampler else None,
-        }
-    )
+    answers = _read(infos, session, outcome)
+    return {name: tuple(_observed(b, sampler) for b in cases) for name, cases in answers.items()}
 
 
-def result(benchmark: Benchmark) -> Result:
-    """A benchmark as a check: it fails when it did not run to its end or computed something wrong."""
-    code, title = f"DYN-BENCH-{benchmark.scenario.upper()}", f"benchmark {benchmark.scenario}"
-    again = (
-        f"bench run {benchmark.scenario} --device {benchmark.device}{' --short' if benchmark.short else ''}"
-    )
-    bad = [v for v in benchmark.variants if v.status == "fail" or v.correct is False]
-    if benchmark.status == "fail" or bad:
-        said = [benchmark.reason] if benchmark.reason else []
-        said += [f"{v.label}: {v.reason or 'wrong result'}" for v in bad]
-        return Result(code, title, Status.FAIL, "; ".join(said) or "failed", again, seconds=benchmark.seconds)
-    if benchmark.status == "skip":
-        return Result(code, title, Status.SKIP, benchmark.reason or "skipped")
-    if not any(v.status == "ok" for v in benchmark.variants):
-        return Result(code, title, Status.FAIL, "no variant was measured", again, seconds=benchmark.seconds)
-    measured = sum(v.status == "ok" for v in benchmark.variants)
-    return Result(code, title, Status.PASS, f"{measured} variants measured", seconds=benchmark.seconds)
+def _observed(benchmark: Benchmark, sampler: Sampler | None) -> Benchmark:
+    """Add what was seen from outside while it ran."""
+    changes: dict[str, Any] = {"measured": datetime.now(timezone.utc)}
+    if sampler is not None:
+        seen = sampler.surroundings()
+        changes["conditions"] = {**benchmark.conditions, "gpu": asdict(seen)}
+        changes["disturbed"] = disturbance(seen)
+        changes["variants"] = [
+            v.model_copy(update={"activity": sampler.window(v.steady.begin, v.steady.end)}) if v.steady else v
+            for v in benchmark.variants
+        ]
+    return benchmark.model_copy(update=changes)
 
 
-def _read(info: ScenarioInfo, session: Session, outcome: child.Outcome) -> Benchmark:
-    final = [e for e in outcome.events if e.get("event") == "scenario" and e.get("scenario") == info.name]
-    if final:
-        try:
-            return Benchmark.model_validate(_trimmed(final[-1]))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            return _empty(info, session, "fail", f"its answer is not understood: {where}: {first['msg']}")
+def _read(
+    infos: Sequence[ScenarioInfo], session: Session, outcome: child.Outcome
+) -> dict[str, tuple[Benchmark, ...]]:
+    """The cases of every scenario that came to its end, and of the one in which the child ended."""
+    by_name = {info.name: info for info in infos}
+    cases: dict[str, list[Benchmark]] = {}
+    ended: set[str] = set()
+    current = infos[0].name
+    for event in outcome.events:
+        name = str(event.get("scenario"))
+        if name not in by_name:
+            continue
+        if event.get("event") == "start":
+            current = name
+            cases[name] = []
+        elif event.get("event") == "case":
+            cases.setdefault(name, []).append(_case(by_name[name], session, event))
+        elif event.get("event") == "end":
+            ended.add(name)
+    answers = {name: tuple(found) for name, found in cases.items() if name in ended and found}
+    unfinished = [name for name in by_name if name not in answers]
+    if unfinished:
+        blamed = current if current in unfinished else unfinished[0]
+        cut_off = _cut_off(by_name[blamed], session, outcome)
+        answers[blamed] = (*cases.get(blamed, ()), cut_off)
+    return answers
+
+
+def _case(info: ScenarioInfo, session: Session, event: Mapping[str, Any]) -> Benchmark:
+    try:
+        return Benchmark.model_validate(_trimmed(event))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        return _empty(info, session, "fail", f"its answer is not understood: {where}: {first['msg']}")
+
+
+def _cut_off(info: ScenarioInfo, session: Session, outcome: child.Outcome) -> Benchmark:
+    """The case in which the child ended, with the variants that it had finished."""
     words = children.last_words(outcome)
     reason = f"the process {outcome.cause}{f'; it last said: {words}' if words else ''}"
-    finished = _finished_variants(outcome.events)
-    return _empty(info, session, "fail", reason).model_copy(update={"variants": finished})
-
-
-def _finished_variants(events: Sequence[Mapping[str, Any]]) -> list[Variant]:
-    variants = []
-    for event in events:
-        if event.get("event") != "variant":
+    open_case = ""
+    variants: list[Variant] = []
+    for event in outcome.events:
+        if event.get("scenario") != info.name:
             continue
-        data = event.get("variant") if isinstance(event.get("variant"), Mapping) else event
-        try:
-            variants.append(Variant.model_validate(_known(Variant, data)))
-        except ValidationError:
-            continue  # the scenario has failed anyway, and says why
-    return variants
+        if event.get("event") == "case":
+            open_case, variants = "", []
+        elif event.get("event") in ("progress", "variant"):
+            open_case = str(event.get("case", ""))
+            if event["event"] == "variant":
+                with contextlib.suppress(ValidationError):  # it has failed anyway, and says why
+                    variants.append(Variant.model_validate(_known(Variant, event)))
+    return _empty(info, session, "fail", reason).model_copy(update={"case": open_case, "variants": variants})
 
 
 def _trimmed(event: Mapping[str, Any]) -> dict[str, Any]:

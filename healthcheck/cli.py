@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, TextIO
 
 import typer
@@ -25,13 +26,22 @@ from healthcheck.result import Exit
 
 VERIFY_LIMIT = 300.0  # seconds
 
-app = typer.Typer(
-    name="healthcheck",
-    help="Verifies the GPU, the driver and every library of the stack, and says how to fix what is wrong.",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+
+def application(name: str, what: str) -> typer.Typer:
+    """A command line without rich's boxes and tracebacks: its words go to logs as well as to terminals."""
+    return typer.Typer(
+        name=name,
+        help=what,
+        add_completion=False,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+
+
+app = application(
+    "healthcheck",
+    "Verifies the GPU, the driver and every library of the stack, and says how to fix what is wrong.",
 )
 
 Device = Annotated[
@@ -132,9 +142,11 @@ def facts(device: Device = None, json: Json = None) -> None:
         options.write(chosen.json, json_module.dumps(dataclasses.asdict(found), indent=2) + "\n")
 
 
-def finish(report: Report, chosen: options.Options, people: TextIO) -> None:
+def finish(report: Report, chosen: options.Options, people: TextIO, kept: Path | None = None) -> None:
     """Show and write the report, then end with its exit code. People see it even where a file fails."""
     terminal.render(report, terminal.console(people))
+    if kept is not None:
+        print(f"Kept in {kept}", file=people)
     people.flush()
     if chosen.json is not None:
         options.write(chosen.json, report.model_dump_json(indent=2) + "\n")
@@ -154,14 +166,14 @@ def shown_progress() -> Iterator[children.Progress]:
         yield status.update
 
 
-def run(application: typer.Typer, program: str) -> None:
+def run(commands: typer.Typer, program: str) -> None:
     """Run a command line: no traceback for a user's mistake, no encoding that can break a report."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller, who does not want to hear
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
         getattr(sys, name).reconfigure(errors="replace")
     with options.ending(program):
-        code = application(prog_name=program, standalone_mode=True)
+        code = commands(prog_name=program, standalone_mode=True)
         raise SystemExit(code or int(Exit.OK))
 
 

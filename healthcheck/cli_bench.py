@@ -1,4 +1,4 @@
-"""`bench`: list the scenarios and run them.
+"""`bench`: list the scenarios, run them, show a kept report again.
 
 Exit codes: 0 fine, 1 a benchmark failed or was wrong, 2 usage, 3 the environment is unusable.
 """
@@ -7,27 +7,49 @@ from __future__ import annotations
 
 import dataclasses
 import json as json_module
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
-from healthcheck import benchmarks, children, options, verify
+from healthcheck import benchmarks, children, claims, options, verify
 from healthcheck.checks import registry
-from healthcheck.cli import Device, Json, Junit, Require, TimeLimit, finish, run, shown_progress
+from healthcheck.cli import (
+    Device,
+    Json,
+    Junit,
+    Require,
+    TimeLimit,
+    application,
+    finish,
+    run,
+    shown_progress,
+)
 from healthcheck.facts.collect import collect
+from healthcheck.report import junit as junit_report
+from healthcheck.report import markdown, terminal
+from healthcheck.report.model import Report
 from healthcheck.result import Exit
 
 BENCH_LIMIT = 3600.0  # seconds
 
-app = typer.Typer(
-    name="bench",
-    help="Measures this GPU: scenarios with a baseline and optimised variants, results checked.",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+app = application(
+    "bench", "Measures this GPU: scenarios with a baseline and optimised variants, results checked."
 )
+
+Output = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        metavar="DIR",
+        help="Keep report.json, junit.xml and log.txt in a new directory DIR/<time>/.",
+    ),
+]
 
 
 @app.command("list")
@@ -50,10 +72,11 @@ def run_command(
     device: Device = None,
     json: Json = None,
     junit: Junit = None,
+    output: Output = None,
     require: Require = None,
     time_limit: TimeLimit = None,
 ) -> None:
-    """Run scenarios one after another and report medians, gains and whether the results are right."""
+    """Run scenarios one after another, and hold what they give against peaks and published claims."""
     known = scenarios()
     chosen_names = list(dict.fromkeys(names or known))
     unknown = [name for name in chosen_names if name not in known]
@@ -67,10 +90,12 @@ def run_command(
         json=json,
         junit=junit,
     )
+    results = None if output is None else options.fresh_directory(Path(output), datetime.now(timezone.utc))
     deadline = children.Deadline(chosen.time_limit)
+    log: list[str] = []
     found = _found(chosen.device)
     if found.device == "cuda" or chosen.device == "cpu":
-        with shown_progress() as progress:
+        with narrated(log) as progress:
             session = benchmarks.Session(
                 device=found.device,
                 short=short,
@@ -78,11 +103,56 @@ def run_command(
                 gpu_index=benchmarks.gpu_index(found.facts),
                 progress=progress,
             )
-            benched = tuple(benchmarks.measure(known[name], session) for name in chosen_names)
-        results = (*found.results, *map(benchmarks.result, benched))
-        found = dataclasses.replace(found, benchmarks=benched, results=results)
-    report = verify.assemble("bench run", found, deadline=deadline, required=chosen.required)
-    finish(report, chosen, chosen.people)
+            measured = [b for name in chosen_names for b in benchmarks.measure([known[name]], session)]
+        benched = benchmarks.judged(measured)
+        answers = (*found.results, *benchmarks.results(benched))
+        found = dataclasses.replace(found, benchmarks=benched, results=answers)
+    report = verify.assemble(
+        "bench run",
+        found,
+        deadline=deadline,
+        required=chosen.required,
+        claims=claims.judge(claims.load(), found.benchmarks),
+    )
+    if results is not None:
+        keep(report, results, log)
+    finish(report, chosen, chosen.people, kept=results)
+
+
+@app.command("report")
+def report_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A report.json of an earlier run.")],
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="As a Markdown page.")] = False,
+) -> None:
+    """Show a kept report again."""
+    report = _read(file)
+    if as_markdown:
+        sys.stdout.write(markdown.render(report))
+    else:
+        terminal.render(report, terminal.console(sys.stdout))
+
+
+def keep(report: Report, directory: Path, log: list[str]) -> None:
+    """Write the report in every form, and what ran when, into `directory`."""
+    options.write(str(directory / "report.json"), report.model_dump_json(indent=1) + "\n")
+    options.write(str(directory / "junit.xml"), junit_report.render(report))
+    options.write(str(directory / "log.txt"), "\n".join([*log, "", terminal.text(report)]))
+
+
+@contextmanager
+def narrated(log: list[str]) -> Iterator[children.Progress]:
+    """Progress on the terminal; without one (CI) a line for each measurement. `log` gets them all."""
+    with shown_progress() as progress:
+
+        def say(text: str) -> None:
+            line = f"{datetime.now(timezone.utc):%H:%M:%S} {text}"
+            log.append(line)
+            if sys.stderr.isatty():
+                progress(text)
+            else:
+                print(line, file=sys.stderr, flush=True)
+
+        yield say
 
 
 def scenarios() -> Mapping[str, benchmarks.ScenarioInfo]:
@@ -101,6 +171,21 @@ def _found(device: str) -> verify.Verification:
     results = tuple(r for r in registry.judge(facts) if registry.group(r.code) in ("GPU", "driver", "CUDA"))
     usable, why = verify.usable_device(facts, results)
     return verify.Verification(facts, usable, why, results)
+
+
+def _read(file: Path) -> Report:
+    try:
+        return Report.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise options.Stop(f"cannot read {file}: {error.strerror}.", Exit.USAGE) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise options.Stop(
+            f"{file} is no report of this version of Dyno: {where}: {first['msg']}; "
+            "name a report.json that `bench run --output` or --json has written.",
+            Exit.USAGE,
+        ) from None
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
@@ -111,6 +112,25 @@ def write(target: str, text: str) -> None:
             _replace(path.resolve(), text)
     except OSError as error:
         raise _cannot_write(path, error) from None
+
+
+def fresh_directory(parent: Path, now: datetime) -> Path:
+    """Make and return a directory in `parent` named after `now` (UTC); raises Stop when it cannot be.
+
+    Made before anything is measured: that nothing can be written is to be known before, not after it.
+    """
+    if parent.exists() and not parent.is_dir():
+        raise _cannot_write(parent, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)))
+    stamp = f"{now:%Y-%m-%dT%H-%M-%SZ}"
+    for name in (stamp, *(f"{stamp}-{number}" for number in range(2, 100))):
+        try:
+            (parent / name).mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _cannot_write(parent / name, error) from None
+        return parent / name
+    raise Stop(f"{parent} holds a hundred runs of this second; name another --output.", Exit.UNUSABLE)
 
 
 def _replace(path: Path, text: str) -> None:

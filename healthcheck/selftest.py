@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter
 
 from healthcheck import benchmarks, children, options
 from healthcheck.checks.stack import bound_together
@@ -26,6 +26,8 @@ MODES = ("full", "verify", "off")
 POLICIES = ("warn", "strict")
 DEFAULT_TIMEOUT = 300.0
 CACHE = f"{LAYOUT['output']}/.selftest"
+Measure = Callable[[Sequence[str], Verification], tuple[Benchmark, ...]]
+_CASES = TypeAdapter(list[Benchmark])
 
 
 @dataclass(frozen=True)
@@ -55,28 +57,33 @@ def run(
     progress: children.Progress,
     *,
     cache: Path = Path(CACHE),
-    measure: Callable[[str, Verification], Benchmark] | None = None,
+    measure: Measure | None = None,
 ) -> Verification:
     """Verify, then (mode `full`, where a device is fit for it) run the short benchmarks."""
     found = verify(facts, deadline, progress)
     unfinished = list(found.unfinished)
     if mode == "full" and (found.device == "cuda" or facts.device == "cpu"):
         found = _with_benchmarks(found, cache, measure or _measurer(deadline, progress))
-        unfinished += [f"benchmark {b.scenario}" for b in found.benchmarks if _cut_off(b)]
+        unfinished += dict.fromkeys(f"benchmark {b.scenario}" for b in found.benchmarks if _cut_off(b))
     limit = time_limit(deadline, unfinished, f"docker run -e SELFTEST_TIMEOUT={2 * deadline.limit:.0f} ...")
     return replace(found, results=(*found.results, limit))
 
 
-def _with_benchmarks(
-    found: Verification, cache: Path, measure: Callable[[str, Verification], Benchmark]
-) -> Verification:
+def _with_benchmarks(found: Verification, cache: Path, measure: Measure) -> Verification:
+    """Short benchmarks, kept ones where there are; what is missing is measured together."""
     try:
-        benched = tuple(_cached_or_measured(name, found, cache, measure) for name in benchmarks.SHORT)
+        kept = {name: _kept(_file(name, found, cache)) for name in benchmarks.SHORT}
+        missing = [name for name, cases in kept.items() if cases is None]
+        fresh = measure(missing, found) if missing else ()
     except Exception as error:  # the stack's half of the package is broken: a finding, like any other
         text = f"The benchmarks cannot be run: {type(error).__name__}: {error}"
         broken = Result(*benchmarks.HARNESS, Status.FAIL, text, "make image  # builds the image anew")
         return replace(found, results=(*found.results, broken))
-    return replace(found, benchmarks=benched, results=(*found.results, *map(benchmarks.result, benched)))
+    for name in missing:
+        kept[name] = tuple(b for b in fresh if b.scenario == name)
+        _keep(_file(name, found, cache), kept[name] or ())
+    benched = tuple(b for cases in kept.values() for b in cases or ())
+    return replace(found, benchmarks=benched, results=(*found.results, *benchmarks.results(benched)))
 
 
 def _cut_off(benchmark: Benchmark) -> bool:
@@ -85,10 +92,8 @@ def _cut_off(benchmark: Benchmark) -> bool:
     )
 
 
-def _measurer(
-    deadline: children.Deadline, progress: children.Progress
-) -> Callable[[str, Verification], Benchmark]:
-    def measure(name: str, found: Verification) -> Benchmark:
+def _measurer(deadline: children.Deadline, progress: children.Progress) -> Measure:
+    def measure(names: Sequence[str], found: Verification) -> tuple[Benchmark, ...]:
         session = benchmarks.Session(
             device=found.device,
             short=True,
@@ -97,24 +102,33 @@ def _measurer(
             gpu_index=benchmarks.gpu_index(found.facts),
             progress=progress,
         )
-        return benchmarks.measure(benchmarks.listed()[name], session)
+        known = benchmarks.listed()
+        return benchmarks.judged(benchmarks.measure([known[n] for n in names], session))
 
     return measure
 
 
-def _cached_or_measured(
-    name: str, found: Verification, cache: Path, measure: Callable[[str, Verification], Benchmark]
-) -> Benchmark:
-    file = cache / f"{key(found.facts, found.device)}-{name}.json"
-    with contextlib.suppress(OSError, ValueError, ValidationError):  # absent or damaged: measure
-        kept = Benchmark.model_validate_json(file.read_text())
-        return kept.model_copy(update={"cached": True})
-    benchmark = measure(name, found)
-    if benchmark.status == "ok" and all(v.status != "fail" for v in benchmark.variants):
-        with contextlib.suppress(OSError, options.Stop):  # a read-only container simply measures each time
-            cache.mkdir(parents=False, exist_ok=True)
-            options.write(str(file), benchmark.model_dump_json(indent=1) + "\n")
-    return benchmark
+def _file(name: str, found: Verification, cache: Path) -> Path:
+    return cache / f"{key(found.facts, found.device)}-{name}.json"
+
+
+def _kept(file: Path) -> tuple[Benchmark, ...] | None:
+    """The kept cases of a scenario; None when there are none, or they cannot be read."""
+    try:
+        cases = _CASES.validate_json(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return tuple(case.model_copy(update={"cached": True}) for case in cases) or None
+
+
+def _keep(file: Path, cases: Sequence[Benchmark]) -> None:
+    """Keep only what can be believed: whole, right and undisturbed."""
+    whole = all(b.status == "ok" and not b.disturbed for b in cases)
+    if not cases or not whole or any(v.status == "fail" for b in cases for v in b.variants):
+        return
+    with contextlib.suppress(OSError, options.Stop):  # a read-only container simply measures each time
+        file.parent.mkdir(parents=False, exist_ok=True)
+        options.write(str(file), _CASES.dump_json(list(cases), indent=1).decode() + "\n")
 
 
 def key(facts: Facts, device: str) -> str:

@@ -1,7 +1,7 @@
-"""Scenarios: a workload in named variants, the first of them the baseline. Importable without torch.
+"""Scenarios: workloads in named variants, the first of them the baseline. Importable without torch.
 
 Every module here with a `SCENARIO` is one, so adding a scenario is adding a file.
-`python -m healthcheck.bench NAME --device cpu|cuda [--short]` runs one in the stack's Python.
+`python -m healthcheck.bench NAME... --device cpu|cuda [--short]` runs them in the stack's Python.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class ScenarioInfo:
 
 def _discover() -> dict[str, Scenario]:
     names = sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _MACHINERY)
-    found = [importlib.import_module(f"{__name__}.{name}").SCENARIO for name in names]
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    found = [module.SCENARIO for module in modules if hasattr(module, "SCENARIO")]
     return {scenario.name: scenario for scenario in found}
 
 

@@ -1,4 +1,4 @@
-"""Run one scenario in the stack's Python and answer in events."""
+"""Run scenarios in the stack's Python and answer in events."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from healthcheck.bench.runner import Tools, run
 def main(arguments: Sequence[str]) -> int:
     wire.die_with_parent()
     parser = argparse.ArgumentParser(prog="python -m healthcheck.bench")
-    parser.add_argument("scenario", choices=tuple(SCENARIOS), metavar="SCENARIO", help=", ".join(SCENARIOS))
+    parser.add_argument(
+        "scenarios", choices=tuple(SCENARIOS), metavar="SCENARIO", nargs="+", help=", ".join(SCENARIOS)
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--short", action="store_true", help="a small workload, for a self-test")
     options = parser.parse_args(arguments)
     if options.short:  # a pool of compiler processes, each importing torch, takes longer than its few kernels
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    run(load(options.scenario), options.device, options.short, Tools(emit=wire.emit))
+    for name in options.scenarios:
+        run(load(name), options.device, options.short, Tools(emit=wire.emit))
     return 0
 
 

@@ -87,6 +87,21 @@ def _ask(nvml: Any) -> GpuFacts:
         return GpuFacts(error=_text(error), error_kind=_kind(error))
 
 
+def first_visible(cuda_visible_devices: str | None, uuids: tuple[str | None, ...]) -> int | None:
+    """NVML's index of CUDA's first device, None where there is none or it cannot be told.
+
+    An empty CUDA_VISIBLE_DEVICES hides every GPU; MIG slices, unknown and ambiguous names cannot be told.
+    `uuids` are those of all GPUs in NVML's order, which CUDA shares under CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    """
+    first = "0" if cuda_visible_devices is None else cuda_visible_devices.split(",")[0].strip()
+    if first.isdecimal():
+        return int(first) if int(first) < len(uuids) else None
+    if not first.startswith("GPU-"):
+        return None
+    matching = [i for i, uuid in enumerate(uuids) if uuid and uuid.startswith(first)]
+    return matching[0] if len(matching) == 1 else None
+
+
 @contextlib.contextmanager
 def session(nvml: Any) -> Iterator[None]:
     """NVML initialised for the length of the block."""

@@ -4,4 +4,4 @@ METHOD_VERSION names the way of measuring. Results of different versions are not
 with every change that moves a number.
 """
 
-METHOD_VERSION = 1
+METHOD_VERSION = 2

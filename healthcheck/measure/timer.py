@@ -64,15 +64,26 @@ class CudaStopwatch:
         begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
         self._flush.zero_()
         begin.record(current)
-        for stream in self._side_streams:
-            stream.wait_stream(current)
-        result = call()
-        for stream in self._side_streams:
-            current.wait_stream(stream)
+        result = joined(call, self._side_streams)
         end.record(current)
         end.synchronize()
         del result  # not before the end event: to free memory is the caller's work, not the workload's
         return float(begin.elapsed_time(end))
+
+
+def joined(call: Call, side_streams: Sequence[Any]) -> Any:
+    """Call with `side_streams` beginning after what is queued on the current stream, and joined to it."""
+    if not side_streams:
+        return call()
+    import torch
+
+    current = torch.cuda.current_stream()
+    for stream in side_streams:
+        stream.wait_stream(current)
+    result = call()
+    for stream in side_streams:
+        current.wait_stream(stream)
+    return result
 
 
 def flush_bytes() -> int:

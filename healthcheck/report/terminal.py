@@ -5,7 +5,9 @@ Only ASCII is written: reports end up in logs and terminals of every kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TextIO
 
@@ -18,10 +20,13 @@ from healthcheck.checks.cuda import four_versions
 from healthcheck.checks.registry import group
 from healthcheck.facts.collect import Facts
 from healthcheck.facts.gpu import Gpu
-from healthcheck.report.model import Benchmark, CheckResult, Report, Variant
+from healthcheck.report import benchmarks as tables
+from healthcheck.report.model import Benchmark, CheckResult, Report
 from healthcheck.result import Exit, Status
 
 WIDTH = 80
+_HALF = WIDTH // 2 - 1
+_ACROSS = 5  # cases beside one another
 _STYLE = {
     Status.PASS: "green",
     Status.WARN: "yellow",
@@ -51,12 +56,17 @@ def render(report: Report, out: Console) -> None:
     """Write the whole report."""
     _head(report, out)
     _groups(report, out)
-    for result in report.results:
-        if _notable(result, report):
-            _problem(result, out, required=result.code in report.required)
+    _problems(report, out)
     _skipped(report, out)
     _benchmarks(report, out)
     _closing(report, out)
+
+
+def text(report: Report) -> str:
+    """The whole report without colour, as a file keeps it."""
+    stream = io.StringIO()
+    render(report, console(stream))
+    return stream.getvalue()
 
 
 def facts(found: Facts, out: Console) -> None:
@@ -68,8 +78,8 @@ def facts(found: Facts, out: Console) -> None:
 def _head(report: Report, out: Console) -> None:
     build = f", build {report.build_id}" if report.build_id else ""
     out.print(Text(f"Dyno {report.dyno} {report.command}{build}", style="bold"))
-    for label, value in _machine(report.facts):
-        _pair(label, value, out)
+    _pairs(_machine(report.facts), out)
+    _pairs(_versions(report.facts), out)
 
 
 def _machine(found: Facts) -> Iterator[tuple[str, str]]:
@@ -79,6 +89,9 @@ def _machine(found: Facts) -> Iterator[tuple[str, str]]:
     if not found.gpu.visible:
         yield "GPU", "not used (CPU use declared)" if found.device == "cpu" else "none visible"
         yield "CPU", _cpu(found)
+
+
+def _versions(found: Facts) -> Iterator[tuple[str, str]]:
     nothing = "none visible" if not found.driver.device_nodes else "unknown"
     for label, value in four_versions(found).items():
         yield label, value or (nothing if label.startswith("driver") else "unknown")
@@ -106,6 +119,7 @@ def _cpu(found: Facts) -> str:
 def _facts_lines(found: Facts) -> Iterator[tuple[str, str]]:
     container, stack = found.container, found.stack
     yield from _machine(found)
+    yield from _versions(found)
     yield "NVML", found.gpu.error or "answers"
     yield "libcuda.so.1", ", ".join(found.driver.libcuda or ()) or "none"
     yield "device nodes", ", ".join(found.driver.device_nodes or ()) or "none"
@@ -129,25 +143,43 @@ def _facts_lines(found: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _groups(report: Report, out: Console) -> None:
-    """One line for each group: how many of its checks passed, and what did not in a word."""
+    """How many checks of each group passed, and what did not in a word: two groups a line where they fit."""
     out.print()
     groups: dict[str, list[CheckResult]] = {}
     for result in report.results:
         groups.setdefault(group(result.code), []).append(result)
-    for name, results in groups.items():
-        worst = _worst(results)
-        others = [
-            f"{count} {_COUNTED[status]}"
-            for status in (Status.FAIL, Status.WARN, Status.UNKNOWN, Status.SKIP)
-            if (count := sum(r.status is status for r in results))
-        ]
-        passed = sum(r.status is Status.PASS for r in results)
-        line = Text(f"{worst.value:<8}", style=_STYLE[worst])
-        line.append(f"{name:<12}", style="bold")
-        line.append(
-            f"{passed} of {len(results)} passed{', ' if others else ''}{', '.join(others)}", style="none"
-        )
-        out.print(line)
+    _side_by_side([_counts(name, results) for name, results in groups.items()], out)
+
+
+def _counts(name: str, results: list[CheckResult]) -> Text:
+    worst = _worst(results)
+    others = [
+        f"{count} {_COUNTED[status]}"
+        for status in (Status.FAIL, Status.WARN, Status.UNKNOWN, Status.SKIP)
+        if (count := sum(r.status is status for r in results))
+    ]
+    passed = f"{sum(r.status is Status.PASS for r in results)} of {len(results)} passed"
+    line = Text(f"{worst.value:<8}", style=_STYLE[worst])
+    line.append(f"{name:<12}", style="bold")
+    return line.append(", ".join([passed, *others]), style="none")
+
+
+def _side_by_side(lines: list[Text], out: Console) -> None:
+    """Two short lines share one, in their order; a long one stands alone."""
+    left: Text | None = None
+    for line in lines:
+        if left is not None and line.cell_len <= _HALF:
+            left.pad_right(_HALF + 1 - left.cell_len)
+            out.print(left.append_text(line))
+            left = None
+            continue
+        if left is not None:
+            out.print(left)
+        left = line if line.cell_len < _HALF else None
+        if left is None:
+            out.print(line)
+    if left is not None:
+        out.print(left)
 
 
 def _worst(results: list[CheckResult]) -> Status:
@@ -162,15 +194,29 @@ def _notable(result: CheckResult, report: Report) -> bool:
     return result.status is not Status.PASS
 
 
-def _problem(result: CheckResult, out: Console, required: bool) -> None:
-    out.print()
+def _problems(report: Report, out: Console) -> None:
+    """What is wrong, gathered by its cure: one cause that breaks ten libraries is one paragraph."""
+    cures: dict[str, list[CheckResult]] = {}
+    for result in report.results:
+        if _notable(result, report):
+            cures.setdefault(result.remedy or result.code, []).append(result)
+    for results in cures.values():
+        out.print()
+        said: dict[str, list[CheckResult]] = {}
+        for result in results:
+            said.setdefault(result.summary, []).append(result)
+        for summary, same in said.items():
+            for result in same:
+                _complaint(result, out, required=result.code in report.required)
+            out.print(_plain(summary))
+        for remedy in results[0].remedy.splitlines():
+            # One line of output for one line to copy: the terminal may wrap it, we do not.
+            out.print(_plain(f"  {remedy}", "cyan"), soft_wrap=True)
+
+
+def _complaint(result: CheckResult, out: Console, required: bool) -> None:
     line = Text(f"{result.status.value.upper()} {result.code}", style=_STYLE[result.status])
-    line.append(f" {result.title}{' (required)' if required else ''}", style="bold")
-    out.print(line)
-    out.print(Text(result.summary.replace("\n", " ")))
-    for remedy in result.remedy.splitlines():
-        # One line of output for one line to copy: the terminal may wrap it, we do not.
-        out.print(Text(f"  {remedy}", style="cyan"), soft_wrap=True)
+    out.print(line.append_text(_plain(f" {result.title}{' (required)' if required else ''}", "bold")))
 
 
 def _skipped(report: Report, out: Console) -> None:
@@ -182,90 +228,83 @@ def _skipped(report: Report, out: Console) -> None:
     if reasons:
         out.print()
     for reason, titles in reasons.items():
-        out.print(Text(f"skipped  {', '.join(titles)}: {reason}", style="dim"))
+        out.print(_plain(f"skipped  {', '.join(titles)}: {reason}", "dim"))
 
 
 def _benchmarks(report: Report, out: Console) -> None:
+    """The summary and the lenses; at length (bench) every scenario's own tables and the claims too."""
     if not report.benchmarks:
         return
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
-    for heading in ("scenario", "baseline", "ms", "best", "ms", "gain", "correct"):
-        table.add_column(heading, justify="right" if heading in ("ms", "gain") else "left", overflow="fold")
-    for benchmark in report.benchmarks:
-        table.add_row(*_row(benchmark))
-    out.print()
     device = next((b.device_name for b in report.benchmarks if b.device_name), report.device)
     form = ", short form" if all(b.short for b in report.benchmarks) else ""
-    out.print(Text(f"Benchmarks on {device}{form} (medians)", style="bold"))
-    out.print(table)
-    for benchmark in report.benchmarks:
-        for line in _remarks(benchmark, report.created):
-            out.print(Text(line, style="dim"))
-
-
-def _row(benchmark: Benchmark) -> tuple[str, ...]:
-    baseline = next((v for v in benchmark.variants if v.baseline), None)
-    best = fastest(benchmark)
-    if baseline is None or baseline.median_ms is None:
-        return (benchmark.scenario, benchmark.status, "-", "-", "-", "-", "-")
-    correct = _correct(benchmark)
-    if best is None:
-        return (benchmark.scenario, baseline.label, _ms(baseline), "-", "-", "-", correct)
-    gain = f"{best.speedup:.2f}x" if best.speedup is not None else "-"
-    return (benchmark.scenario, baseline.label, _ms(baseline), best.label, _ms(best), gain, correct)
-
-
-def fastest(benchmark: Benchmark) -> Variant | None:
-    """The fastest variant besides the baseline among those that are not wrong; None when there is none."""
-    right = [
-        v
-        for v in benchmark.variants
-        if v.status == "ok" and v.correct is not False and v.median_ms is not None and not v.baseline
-    ]
-    return min(right, key=lambda v: v.median_ms or 0.0, default=None)
-
-
-def _correct(benchmark: Benchmark) -> str:
-    said = [v.correct for v in benchmark.variants if v.status != "skip"]
-    if any(answer is False for answer in said):
-        return "NO"
-    return "yes" if said and all(said) else "not checked"
-
-
-def _ms(variant: Variant) -> str:
-    value = variant.median_ms
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _remarks(benchmark: Benchmark, now: datetime) -> Iterator[str]:
-    name = benchmark.scenario
-    if benchmark.workload:
-        yield f"{name}: {benchmark.workload}"
-    if benchmark.status != "ok":
-        yield f"{name}: {benchmark.status}: {benchmark.reason}"
-    for variant in benchmark.variants:
-        if variant.status != "ok":
-            yield f"{name}: {variant.label}: {variant.status}: {variant.reason}"
-    if benchmark.cached:
-        yield f"{name}: measured {_age(benchmark.measured, now)} ago and kept; anew: bench run {name}"
-    if benchmark.device == "cuda":
-        yield from _utilisation(benchmark)
-
-
-def _utilisation(benchmark: Benchmark) -> Iterator[str]:
-    """Every figure with the lens it was seen through; what was not measured says so."""
-    found = benchmark.utilisation
-    if found is None or found.gpu_percent is None:
-        yield f"{benchmark.scenario}: utilisation: not measured"
+    out.print()
+    out.print(_plain(f"Benchmarks on {device}{form} (medians of checked results)", "bold"))
+    _table(tables.summary(report), out)
+    for line in (*tables.remarks(report.benchmarks), *_kept(report)):
+        out.print(_plain(line, "dim"))
+    if report.command.startswith("bench"):
+        _at_length(report, out)
     else:
-        memory = "not measured" if found.memory_percent is None else f"{found.memory_percent:.0f} %"
-        yield f"{benchmark.scenario}: GPU busy {found.gpu_percent:.0f} % ({found.gpu_lens}; whole run)"
-        yield f"{benchmark.scenario}: memory busy {memory} ({found.memory_lens})"
-    peaks = [v.peak_vram_bytes for v in benchmark.variants if v.peak_vram_bytes is not None]
-    if peaks:
-        yield f"{benchmark.scenario}: peak VRAM {size(max(peaks))} allocated by torch"
+        _activity(report.benchmarks, out, tables.SHORT_LENSES)
+
+
+def _at_length(report: Report, out: Console) -> None:
+    for name, cases in tables.scenarios(report.benchmarks).items():
+        own = {"attention": tables.winners, "compile": tables.ladder}.get(name)
+        table = own(cases) if own else None
+        if table is None or not table.rows:
+            table = tables.results(cases)
+        _titled(table, out)
+        _activity(tables.shown(cases), out, tuple(tables.LENSES))
+    _titled(_without(tables.claimed(report, everything=False), "why"), out)
+    out.print(Text("Why, and what does not add up on paper: bench report FILE --markdown", style="dim"))
+
+
+def _activity(cases: Sequence[Benchmark], out: Console, lenses: Sequence[str]) -> None:
+    """As many cases across as 80 columns hold; what no lens saw is said in a line."""
+    if not any(b.device == "cuda" for b in cases):
+        return
+    for start in range(0, len(cases), _ACROSS):
+        table = tables.activity(cases[start : start + _ACROSS], lenses)
+        if table.rows:
+            _table(table, out)
+    dark = tables.unseen(cases, lenses)
+    if dark:
+        out.print(_plain(f"not seen: {dark}", "dim"))
+
+
+def _titled(table: tables.Table, out: Console) -> None:
+    if table.rows:
+        out.print()
+        out.print(_plain(table.title, "bold"))
+        _table(table, out)
+
+
+def _table(table: tables.Table, out: Console) -> None:
+    shown = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+    for index, heading in enumerate(table.columns):
+        shown.add_column(
+            _plain(heading), justify="right" if index in table.numbers else "left", overflow="fold"
+        )
+    for row in table.rows:
+        shown.add_row(*map(_plain, row))
+    out.print(shown)
+
+
+def _without(table: tables.Table, column: str) -> tables.Table:
+    at = table.columns.index(column)
+    rows = tuple((*row[:at], *row[at + 1 :]) for row in table.rows)
+    return replace(table, columns=(*table.columns[:at], *table.columns[at + 1 :]), rows=rows)
+
+
+def _kept(report: Report) -> Iterator[str]:
+    """Which results were measured at an earlier start, and how long ago."""
+    ages: dict[str, list[str]] = {}
+    for name, cases in tables.scenarios(report.benchmarks).items():
+        if any(b.cached for b in cases):
+            ages.setdefault(_age(cases[0].measured, report.created), []).append(name)
+    for age, names in ages.items():
+        yield f"{', '.join(names)}: measured {age} ago and kept; anew: bench run {' '.join(names)}"
 
 
 def _age(measured: datetime | None, now: datetime) -> str:
@@ -301,4 +340,18 @@ def _next(report: Report) -> str:
 
 
 def _pair(label: str, value: str, out: Console) -> None:
-    out.print(Text.assemble((f"{label:<15} ", "bold"), value))
+    out.print(_labelled(label, value))
+
+
+def _pairs(pairs: Iterator[tuple[str, str]], out: Console) -> None:
+    _side_by_side([_labelled(label, value) for label, value in pairs], out)
+
+
+def _labelled(label: str, value: str) -> Text:
+    return Text.assemble((f"{label:<15} ", "bold"), _plain(value))
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """What others say may hold anything: on one line, and nothing that a terminal would act on."""
+    printable = (" " if c.isspace() else c if c.isprintable() else "?" for c in text)
+    return Text("".join(printable), style=style)

@@ -1,16 +1,22 @@
-"""Facts of a healthy image on an RTX 4090 D, and the words to change one thing about them."""
+"""A healthy image on an RTX 4090 D: facts, benchmarks, a report, and words to change one thing about them."""
 
 from __future__ import annotations
 
 import dataclasses
+from datetime import datetime, timezone
 from typing import Any
 
+from healthcheck import children, verify
+from healthcheck.checks import registry
 from healthcheck.facts.collect import Facts
 from healthcheck.facts.container import ContainerFacts, Directory
 from healthcheck.facts.driver import DriverTraces
 from healthcheck.facts.gpu import Gpu, GpuFacts
 from healthcheck.facts.stack import Program, StackFacts
 from healthcheck.manifest import Manifest, Reading
+from healthcheck.measure.activity import Activity, Figure
+from healthcheck.report.model import Benchmark, Limit, Report, Variant
+from healthcheck.result import Result
 
 STACK = {
     "torch": "2.8.0",
@@ -121,3 +127,147 @@ def with_directory(facts: Facts, role: str, **changes: Any) -> Facts:
         dataclasses.replace(d, **changes) if d.role == role else d for d in facts.container.directories
     )
     return with_(facts, "container", directories=found)
+
+
+NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
+LENSES = {
+    "busy": "NVML: share of time in which any kernel ran",
+    "sm-activity": "GPM: share of the multiprocessors that were busy",
+    "tensor-activity": "GPM: share of time in which the multiprocessors ran tensor operations",
+    "dram-activity": "GPM: memory bandwidth used over the most possible",
+}
+
+
+def activity(**seen: float | None) -> Activity:
+    """`activity(busy=97.0, sm_activity=None)`: what the lenses saw; None = the GPU has no such lens."""
+    named = {name.replace("_", "-"): value for name, value in seen.items()}
+    return Activity(
+        seconds=1.5,
+        throttle=(),
+        figures=tuple(
+            Figure(
+                name=name,
+                lens=LENSES[name],
+                unit="%",
+                value=value,
+                readings=0 if value is None else 9,
+                reason="GPM is not supported" if value is None else "",
+            )
+            for name, value in named.items()
+        ),
+    )
+
+
+def variant(name: str, median_ms: float | None = 1.0, **fields: Any) -> Variant:
+    """A variant that ran and is right; the first of a benchmark is its baseline."""
+    return Variant.model_validate(
+        {"name": name, "label": name, "status": "ok", "correct": True, "median_ms": median_ms, **fields}
+    )
+
+
+def benchmark(*variants: Variant, **fields: Any) -> Benchmark:
+    """A case measured on the RTX 4090 D. Baseline and gains follow from the order and the medians."""
+    ran: list[Variant] = []
+    rivals: list[Variant] = []
+    for found in variants:
+        changes: dict[str, Any] = {"baseline": not ran}
+        if found.median_ms and found.status == "ok" and not found.part:
+            if rivals:
+                changes["step_gain"] = (rivals[-1].median_ms or 0) / found.median_ms
+            rivals.append(found)
+            if rivals[0] is variants[0]:
+                changes["speedup"] = (rivals[0].median_ms or 0) / found.median_ms
+        ran.append(found.model_copy(update=changes))
+    return Benchmark.model_validate(
+        {
+            "scenario": "attention",
+            "title": "Attention",
+            "device": "cuda",
+            "device_name": "NVIDIA GeForce RTX 4090 D",
+            "status": "ok",
+            "measured": NOW,
+            "variants": ran,
+            **fields,
+        }
+    )
+
+
+def peak(share: float, **fields: Any) -> Limit:
+    """A share of the 147.1 TFLOP/s of bf16 that the RTX 4090 D has."""
+    return Limit.model_validate(
+        {
+            "kind": "datasheet",
+            "name": "bf16 peak",
+            "achieved": 147.1 * share,
+            "limit": 147.1,
+            "unit": "TFLOP/s",
+            "share": share,
+            "source": "datasheet",
+            **fields,
+        }
+    )
+
+
+SEEN = activity(busy=98.0, sm_activity=None, tensor_activity=None, dram_activity=None)
+ATTENTION = benchmark(
+    variant("math", 4.0, label="SDPA math", peak_vram_bytes=1 << 30),
+    variant("flash", 0.4, label="SDPA flash", limits=[peak(0.58)], activity=SEEN, peak_vram_bytes=96 << 20),
+    case="L2048",
+    workload="B=1 H=32 L=2048 D=128 bf16 causal forward",
+    short=True,
+)
+COMPILE = benchmark(
+    variant("eager", 3.0, label="eager"),
+    variant(
+        "compiled", 1.5, label="torch.compile", compile_seconds=6.0, pays_after_calls=4000, activity=SEEN
+    ),
+    scenario="compile",
+    title="Compilation",
+    case="blocks",
+    workload="2 ResNet bottleneck blocks, b64 256x56x56 fp32 inference",
+    short=True,
+    conditions={"batch": 64},
+)
+STREAMS = benchmark(
+    variant("serial", 40.0, label="copy, then compute"),
+    variant(
+        "overlapped",
+        21.0,
+        label="copy beside compute",
+        activity=SEEN,
+        limits=[
+            peak(
+                20 / 21,
+                kind="bound",
+                name="copy or compute",
+                achieved=21.0,
+                limit=20.0,
+                unit="ms",
+                source="",
+            )
+        ],
+    ),
+    variant("copy", 20.0, part=True),
+    scenario="streams",
+    title="Streams",
+    case="overlap",
+    workload="8 chunks of 32 MiB to the GPU, 4096x4096 fp16 products on each",
+    short=True,
+)
+START_UP = (ATTENTION, COMPILE, STREAMS)
+
+
+def report_of(
+    facts: Facts = HEALTHY,
+    *results: Result,
+    required: tuple[str, ...] = (),
+    benchmarks: tuple[Benchmark, ...] = (),
+    command: str = "verify",
+    **fields: Any,
+) -> Report:
+    """What `command` would report of `facts`; `results` stand in for those of the checks."""
+    found = verify.Verification(
+        facts, "cuda", "", results or tuple(registry.judge(facts)), benchmarks=benchmarks
+    )
+    report = verify.assemble(command, found, deadline=children.Deadline(60), required=required)
+    return report.model_copy(update={"created": NOW, **fields})

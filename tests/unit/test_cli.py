@@ -36,9 +36,18 @@ if module == "healthcheck.exercise":
         wire.emit(dict(event="exercise", name=name, status="fail" if act == "fail" else "pass",
                        summary="said", remedy="", details={{}}, seconds=0.1))
 else:
+    device = arguments[arguments.index("--device") + 1]
     variant = dict(name="a", label="a", baseline=True, status="ok", correct=True, median_ms=1.0)
-    wire.emit(dict(event="scenario", scenario=arguments[0], title="t", device=arguments[2], status="ok",
-                   variants=[variant]))
+    for name in arguments[:arguments.index("--device")]:
+        here = dict(scenario=name, case="one")
+        wire.emit(dict(event="start", scenario=name))
+        wire.emit(dict(event="plan", scenario=name, variants=1))
+        wire.emit(dict(event="progress", variant="a", **here))
+        if act == "die-in-streams" and name == "streams":
+            os._exit(9)
+        wire.emit(dict(event="variant", **here, **variant))
+        wire.emit(dict(event="case", title="t", device=device, status="ok", variants=[variant], **here))
+        wire.emit(dict(event="end", scenario=name))
 """
 
 
@@ -148,7 +157,7 @@ def test_a_required_code_that_does_not_pass_fails(site: Path) -> None:
         (
             ["bench", "run", "attention", "flops"],
             {},
-            "unknown scenario flops; known: attention, compile, streams",
+            "unknown scenario flops; known: attention, compile, llama-attention, roofline, streams",
         ),
     ],
 )
@@ -172,7 +181,21 @@ def test_the_selftest_writes_to_stderr_only_and_runs_the_benchmarks(site: Path) 
     ended = call(site, "healthcheck", "selftest", DYNO_DEVICE="cpu")
     assert (ended.returncode, ended.stdout) == (0, "")
     assert "Benchmarks on" in ended.stderr
-    assert "pass    benchmarks  2 of 3 passed, 1 skipped" in ended.stderr
+    assert "pass    benchmarks  3 of 3 passed" in ended.stderr
+
+
+def test_a_benchmark_that_dies_fails_alone_and_the_rest_is_kept(site: Path) -> None:
+    ended = call(site, "bench", "run", "--device", "cpu", "--short", "--json", "-", ACT="die-in-streams")
+    by_name = {b["scenario"]: b for b in json.loads(ended.stdout)["benchmarks"]}
+    assert ended.returncode == 1
+    assert {name: b["status"] for name, b in by_name.items()} == {
+        "attention": "ok",
+        "compile": "ok",
+        "llama-attention": "ok",
+        "roofline": "ok",
+        "streams": "fail",
+    }
+    assert "exit code 9" in by_name["streams"]["reason"]
 
 
 def test_the_selftest_that_is_off_checks_nothing(site: Path) -> None:
@@ -211,7 +234,8 @@ def test_sigterm_ends_the_command_and_its_child_at_once(site: Path, tmp_path: Pa
 def test_bench_list_names_the_scenarios(site: Path) -> None:
     assert call(site, "bench", "list").stdout.startswith("attention ")
     listed = json.loads(call(site, "bench", "list", "--json", "-").stdout)
-    assert [s["name"] for s in listed][:3] == ["attention", "compile", "streams"]
+    names = [s["name"] for s in listed]
+    assert names == ["attention", "compile", "llama-attention", "roofline", "streams"]
 
 
 def test_bench_run_measures_what_was_asked(site: Path) -> None:
@@ -219,6 +243,55 @@ def test_bench_run_measures_what_was_asked(site: Path) -> None:
     report = json.loads(ended.stdout)
     assert ended.returncode == 0
     assert [b["scenario"] for b in report["benchmarks"]] == ["attention"]
+
+
+def test_bench_run_keeps_its_results_in_a_directory_of_their_own(site: Path, tmp_path: Path) -> None:
+    asked = ("bench", "run", "attention", "streams", "--device", "cpu", "--output", str(tmp_path / "bench"))
+    for runs in (1, 2):
+        ended = call(site, *asked)
+        assert ended.returncode == 0, ended.stderr
+        directories = sorted((tmp_path / "bench").iterdir())
+        assert len(directories) == runs
+    for directory in directories:
+        assert sorted(f.name for f in directory.iterdir()) == ["junit.xml", "log.txt", "report.json"]
+        report = json.loads((directory / "report.json").read_text())
+        assert [b["scenario"] for b in report["benchmarks"]] == ["attention", "streams"]
+        assert ElementTree.parse(directory / "junit.xml").getroot().tag == "testsuites"
+        log = (directory / "log.txt").read_text()
+        assert "attention one a (1 of 1)" in log and "exit code 0" in log
+    assert "attention one a (1 of 1)" in ended.stderr  # with no terminal, a line for each measurement
+    assert f"Kept in {tmp_path / 'bench'}" in ended.stdout
+
+
+def test_an_output_that_cannot_be_made_ends_with_3_before_anything_is_measured(site: Path) -> None:
+    ended = call(site, "bench", "run", "attention", "--device", "cpu", "--output", "/dev/null")
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert ended.stderr.count("\n") == 1 and "/dev/null" in ended.stderr
+
+
+def test_a_kept_report_is_shown_again_as_text_and_as_a_page(site: Path, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    call(site, "bench", "run", "attention", "--device", "cpu", "--json", str(file))
+    shown = call(site, "bench", "report", str(file))
+    page = call(site, "bench", "report", str(file), "--markdown")
+    assert (shown.returncode, page.returncode) == (0, 0)
+    assert "attention" in shown.stdout
+    assert page.stdout.startswith("# ") and "| " in page.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "cannot read"), ("{", "is no report"), ('{"schema_version": 1}', "is no report")],
+)
+def test_a_file_that_is_no_report_is_one_line_and_2(
+    site: Path, tmp_path: Path, content: str | None, said: str
+) -> None:
+    file = tmp_path / "report.json"
+    if content is not None:
+        file.write_text(content)
+    ended = call(site, "bench", "report", str(file))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.count("\n") == 1 and said in ended.stderr
 
 
 def test_bench_run_without_a_gpu_ends_with_3_and_measures_nothing(site: Path) -> None:

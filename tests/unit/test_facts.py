@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from samples import HEALTHY, NO_GPU
 
 from healthcheck import manifest
-from healthcheck.facts import container, driver, gpu, stack, utilisation
+from healthcheck.facts import container, driver, gpu, stack
 from healthcheck.facts.collect import Facts, collect
 from image import manifest as baked
 
@@ -46,7 +46,6 @@ class FakeNvml:
             "nvmlDeviceGetMigMode": [0, 0],
             "nvmlDeviceGetComputeMode": 3,
             "nvmlDeviceGetEccMode": [1, 1],
-            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=80, memory=20),
         }
 
     def __getattr__(self, name: str) -> Any:
@@ -145,29 +144,32 @@ def test_mig_slices_are_counted() -> None:
     assert (found.mig, found.mig_slices) == (True, 7)
 
 
-def test_utilisation_carries_its_lens_and_means() -> None:
-    with utilisation.Sampler(0, FakeNvml(), interval=0.001).running() as sampler:
-        while sampler.result().samples < 3:
-            time.sleep(0.001)
-    found = sampler.result()
-    assert (found.gpu_percent, found.memory_percent) == (80.0, 20.0)
-    assert "any kernel" in found.gpu_lens
-
-
-def test_utilisation_that_is_not_supported_is_none_and_never_zero() -> None:
-    nvml = FakeNvml(broken={"nvmlDeviceGetUtilizationRates": NOT_SUPPORTED})
-    with utilisation.Sampler(0, nvml, interval=0.001).running() as sampler:
-        while sampler.result().memory_used_peak is None:
-            time.sleep(0.001)
-    assert (sampler.result().gpu_percent, sampler.result().samples) == (None, 0)
-
-
 @pytest.mark.parametrize(
     ("visible", "index"),
-    [(None, 0), ("1", 1), ("1,0", 1), ("5", None), ("GPU-b", 1), ("GPU-", None), ("MIG-x", None)],
+    [
+        (None, 0),
+        ("1", 1),
+        ("1,0", 1),
+        (" 1 , 0", 1),
+        ("5", None),
+        ("-1", None),
+        ("", None),
+        ("NoDevFiles", None),
+        ("\u00b2", None),  # a digit to str.isdigit, no number to int
+        ("GPU-b", 1),
+        ("GPU-b2,GPU-a1", 1),
+        ("GPU-", None),
+        ("GPU-c", None),
+        ("MIG-b2", None),
+    ],
 )
 def test_cudas_first_device_is_found_among_nvmls(visible: str | None, index: int | None) -> None:
-    assert utilisation.first_visible(visible, ("GPU-a", "GPU-b")) == index
+    assert gpu.first_visible(visible, ("GPU-a1", "GPU-b2")) == index
+
+
+def test_without_a_gpu_none_is_visible_and_one_that_does_not_answer_is_not_matched() -> None:
+    assert gpu.first_visible(None, ()) is None
+    assert gpu.first_visible("GPU-b", (None, "GPU-b2")) == 1
 
 
 def test_driver_traces_are_found_below_the_root(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -27,14 +27,19 @@ def no_exercises(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Bench:
-    """Measures at once, and counts how often."""
+    """Measures at once, and keeps in mind what it was asked for."""
 
-    def __init__(self, status: str = "ok", correct: bool = True, reason: str = "") -> None:
-        self.status, self.correct, self.reason = status, correct, reason
+    def __init__(
+        self, status: str = "ok", correct: bool = True, reason: str = "", disturbed: str = ""
+    ) -> None:
+        self.status, self.correct, self.reason, self.disturbed = status, correct, reason, disturbed
         self.measured: list[str] = []
 
-    def __call__(self, name: str, found: Verification) -> Benchmark:
-        self.measured.append(name)
+    def __call__(self, names: Sequence[str], found: Verification) -> tuple[Benchmark, ...]:
+        self.measured += names
+        return tuple(self._one(name, found) for name in names)
+
+    def _one(self, name: str, found: Verification) -> Benchmark:
         variant = Variant(
             name="a",
             label="a",
@@ -49,6 +54,7 @@ class Bench:
                 "device": found.device,
                 "status": self.status,
                 "reason": self.reason,
+                "disturbed": self.disturbed,
                 "variants": [variant],
                 "measured": datetime.now(timezone.utc),
             }
@@ -75,6 +81,20 @@ def test_a_second_start_shows_the_kept_results_and_measures_nothing(tmp_path: Pa
     assert second.benchmarks[0].measured == first.benchmarks[0].measured
 
 
+def test_only_what_is_missing_is_measured(tmp_path: Path) -> None:
+    bench = Bench()
+    run(tmp_path / "c", bench)
+    (streams,) = (tmp_path / "c").glob("*-streams.json")
+    streams.unlink()
+    found = run(tmp_path / "c", bench)
+    assert bench.measured == [*NAMES, "streams"]
+    assert {b.scenario: b.cached for b in found.benchmarks} == {
+        "attention": True,
+        "compile": True,
+        "streams": False,
+    }
+
+
 def test_checks_are_live_even_where_benchmarks_are_kept(tmp_path: Path) -> None:
     bench = Bench()
     run(tmp_path / "c", bench)
@@ -82,7 +102,16 @@ def test_checks_are_live_even_where_benchmarks_are_kept(tmp_path: Path) -> None:
     assert by_code(found)["DYN-WORK-006"].status is Status.WARN
 
 
-@pytest.mark.parametrize("bench", [Bench(status="fail"), Bench(status="skip"), Bench(correct=False)])
+@pytest.mark.parametrize(
+    "bench",
+    [
+        Bench(status="fail"),
+        Bench(status="skip"),
+        Bench(correct=False),
+        Bench(disturbed="another process used the GPU"),
+    ],
+    ids=["failed", "skipped", "wrong", "disturbed"],
+)
 def test_only_good_results_are_kept(tmp_path: Path, bench: Bench) -> None:
     run(tmp_path / "c", bench)
     run(tmp_path / "c", bench)
@@ -128,7 +157,7 @@ def test_without_a_gpu_nothing_is_measured_unless_cpu_use_is_declared(tmp_path: 
 
 
 def test_benchmarks_that_cannot_be_run_at_all_are_a_failure_and_no_traceback(tmp_path: Path) -> None:
-    def broken(name: str, found: Verification) -> Benchmark:
+    def broken(names: Sequence[str], found: Verification) -> tuple[Benchmark, ...]:
         raise ImportError("no module named bench")
 
     found = selftest.run(
