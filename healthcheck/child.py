@@ -56,13 +56,18 @@ class Outcome:
         return f"ended with exit code {self.returncode}"
 
 
+def in_image() -> bool:
+    """Whether this is the image's own copy of Dyno, which was built together with a stack and a manifest."""
+    return sys.prefix == TOOLS
+
+
 def stack_python() -> str:
     """The interpreter that holds the stack: DYNO_STACK_PYTHON, else the image's, else this one."""
     chosen = os.environ.get("DYNO_STACK_PYTHON")
     if chosen:
         return chosen
     # In the image it is the image's even when somebody has removed it: that is then the finding.
-    return STACK_PYTHON if sys.prefix == TOOLS or Path(STACK_PYTHON).exists() else sys.executable
+    return STACK_PYTHON if in_image() or Path(STACK_PYTHON).exists() else sys.executable
 
 
 def run(

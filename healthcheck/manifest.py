@@ -42,12 +42,13 @@ class Reading:
     error: str | None = None
 
 
-def read(path: Path) -> Reading:
-    """Read the manifest at `path`; damage becomes `error`, never an exception."""
+def read(path: Path, *, expected: bool = False) -> Reading:
+    """Read the manifest at `path`; damage becomes `error`, never an exception, and so does its absence where
+    it is `expected` (in the image, which was built with one)."""
     try:
         content = json.loads(path.read_text())
     except FileNotFoundError:
-        return Reading(str(path))
+        return Reading(str(path), error="is missing" if expected else None)
     except (OSError, ValueError) as error:
         return Reading(str(path), error=f"cannot be read: {error}")
     try:

@@ -49,13 +49,21 @@ def _complete(facts: Facts) -> Verdict:
     expected, found = pair
     missing = [name for name in expected if name not in found]
     changed = [name for name in _changed(expected, found) if name in bound_together(facts)]
-    if not missing and not changed and not facts.stack.duplicates:
+    lost = {name: gone for name, gone in facts.stack.lost.items() if name in expected}
+    if not missing and not changed and not lost and not facts.stack.duplicates:
         return passed(f"all {len(expected)} distributions of the manifest are there")
     said = [f"{name} {expected[name]} is missing" for name in missing]
     said += [f"{name} is {found[name]}, built as {expected[name]}" for name in changed]
+    said += [f"{name} has lost {', '.join(gone)} from site-packages" for name, gone in lost.items()]
     said += [f"{name} has two sets of metadata (a broken install)" for name in facts.stack.duplicates]
-    wrong = {*missing, *changed, *facts.stack.duplicates} & set(expected)
-    return failed(f"{'; '.join(said)}.", _reinstall(wrong, expected), missing=missing, changed=changed)
+    wrong = {*missing, *changed, *lost, *facts.stack.duplicates} & set(expected)
+    return failed(
+        f"{'; '.join(said)}.",
+        _reinstall(wrong, expected),
+        missing=missing,
+        changed=changed,
+        lost={name: list(gone) for name, gone in lost.items()},
+    )
 
 
 def _unchanged(facts: Facts) -> Verdict:

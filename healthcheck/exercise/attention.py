@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import math
 from collections.abc import Callable
 from typing import Any
 
-from healthcheck.exercise.base import ABSENT, Finding, Skip, Wrong, fresh_seed
+from healthcheck.exercise.base import Finding, Skip, Wrong, fresh_seed, need
 from healthcheck.exercise.compare import bound, check, eps_of, generator, poison
 
 Op = Callable[..., Any]
@@ -114,8 +113,7 @@ def xformers(device: str, op: Op | None = None) -> Finding:
 
 def xformers_flash(device: str, name: str | None = None) -> Finding:
     """That xFormers offers flash-attn, and it is ours: needs no GPU. `name` stands in for what it offers."""
-    if importlib.util.find_spec("flash_attn") is None:
-        raise Skip(f"flash-attn is {ABSENT}")
+    need("flash_attn", "flash-attn")
     from xformers.ops.fmha import flash
 
     ours = importlib.metadata.version("flash_attn")

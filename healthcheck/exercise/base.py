@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Callable, Mapping
@@ -52,10 +53,24 @@ class Exercise:
     module: str = ""
 
 
-def need(module: str) -> None:
-    """Raise Skip when `module` is not installed. One that is installed and broken is no reason to skip."""
-    if importlib.util.find_spec(module) is None:
-        raise Skip(ABSENT)
+def need(module: str, package: str = "") -> None:
+    """Raise Skip when `module` is not installed, and Wrong when its `package` is and the module is gone.
+
+    One that is installed and broken is no reason to skip.
+    """
+    if importlib.util.find_spec(module) is not None:
+        return
+    if package and _installed(package):
+        raise Wrong(f"{package} is installed, but its module {module} is gone.")
+    raise Skip(ABSENT)
+
+
+def _installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def fresh_seed() -> int:

@@ -80,7 +80,7 @@ def _ask(exercise: Exercise, device: str) -> dict[str, Any]:
         return _answer("skip", "needs a GPU")
     try:
         if exercise.module:
-            need(exercise.module)
+            need(exercise.module, exercise.package)
             importlib.import_module(exercise.module)
         finding = exercise.run(device)
         _settle(device)

@@ -31,8 +31,9 @@ def collect(
     env: Mapping[str, str] | None = None,
     nvml: Any = None,
     python: str | None = None,
+    in_image: bool | None = None,
 ) -> Facts:
-    """Gather everything. `root`, `env`, `nvml` and `python` replace the machine in tests."""
+    """Gather everything. `root`, `env`, `nvml`, `python` and `in_image` replace the machine in tests."""
     env = os.environ if env is None else env
     return Facts(
         device=device,
@@ -40,5 +41,8 @@ def collect(
         driver=driver.collect(root, env),
         container=container.collect(root, env),
         stack=stack.collect(python or child.stack_python(), env.get("PATH")),
-        manifest=manifest.read(Path(env.get("DYNO_MANIFEST") or manifest.PATH)),
+        manifest=manifest.read(
+            Path(env.get("DYNO_MANIFEST") or manifest.PATH),
+            expected=child.in_image() if in_image is None else in_image,
+        ),
     )

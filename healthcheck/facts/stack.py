@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 CPU_BUILD = "none"  # torch_cuda of a torch that was built without CUDA, which is not the same as unknown
 _VERSION_LIMIT = 5.0  # seconds for a program to say its version
@@ -39,7 +40,8 @@ class StackFacts:
     """`distributions` maps normalised names to versions, None where the directory could not be read.
 
     `opencv_copies` names the distributions that really installed files of cv2, `duplicates` those with more
-    than one metadata directory (a half-finished install).
+    than one metadata directory (a half-finished install), `lost` those of whose top-level files and packages
+    some are gone, and which.
     """
 
     python: str | None = None
@@ -48,6 +50,7 @@ class StackFacts:
     distributions: Mapping[str, str] | None = None
     duplicates: tuple[str, ...] = ()
     opencv_copies: tuple[str, ...] = ()
+    lost: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     torch_version: str | None = None
     torch_cuda: str | None = None
     programs: tuple[Program, ...] = field(default=())
@@ -69,14 +72,11 @@ def collect(python: str, path: str | None) -> StackFacts:
     """Describe the environment of the interpreter `python`; programs are looked up on `path` (PATH)."""
     site = site_packages(Path(python))
     torch = _assignments(site / "torch/version.py") if site else {}
-    distributions, duplicates, copies = _distributions(site)
     return StackFacts(
         python=python,
         python_exists=Path(python).is_file(),
         site_packages=str(site) if site else None,
-        distributions=distributions,
-        duplicates=duplicates,
-        opencv_copies=copies,
+        **_distributions(site),
         torch_version=torch.get("__version__"),
         torch_cuda=_torch_cuda(torch),
         programs=_programs(path),
@@ -103,12 +103,15 @@ def _minor(path: Path) -> int:
     return int(found.group(1)) if found else 0
 
 
-def _distributions(site: Path | None) -> tuple[dict[str, str] | None, tuple[str, ...], tuple[str, ...]]:
+def _distributions(site: Path | None) -> dict[str, Any]:
+    """The fields of StackFacts that the metadata in `site` give; none where there is no such directory."""
     if site is None or not site.is_dir():
-        return None, (), ()
+        return {}
     versions: dict[str, str] = {}
     duplicates: set[str] = set()
     copies: set[str] = set()
+    lost: dict[str, tuple[str, ...]] = {}
+    here = {entry.name for entry in site.iterdir()}
     for distribution in metadata.distributions(path=[str(site)]):
         identity = _identity(distribution)
         if identity is None:
@@ -117,9 +120,17 @@ def _distributions(site: Path | None) -> tuple[dict[str, str] | None, tuple[str,
         if name in versions:
             duplicates.add(name)
         versions[name] = version
-        if name.startswith("opencv-") and _owns_cv2(distribution):
+        tops = _top_level(distribution)
+        if name.startswith("opencv-") and "cv2" in tops:
             copies.add(name)
-    return dict(sorted(versions.items())), tuple(sorted(duplicates)), tuple(sorted(copies))
+        if not tops <= here:
+            lost[name] = tuple(sorted(tops - here))
+    return {
+        "distributions": dict(sorted(versions.items())),
+        "duplicates": tuple(sorted(duplicates)),
+        "opencv_copies": tuple(sorted(copies)),
+        "lost": dict(sorted(lost.items())),
+    }
 
 
 def _identity(distribution: metadata.Distribution) -> tuple[str, str] | None:
@@ -131,13 +142,18 @@ def _identity(distribution: metadata.Distribution) -> tuple[str, str] | None:
     return (normalise(name), version) if name and version else None
 
 
-def _owns_cv2(distribution: metadata.Distribution) -> bool:
-    """A distribution of metadata alone, there to satisfy dependants, has no files under cv2/."""
+def _top_level(distribution: metadata.Distribution) -> frozenset[str]:
+    """What a distribution installed directly in site-packages, by its RECORD; nothing where that is unread.
+
+    Only these are looked at: they tell a package that is gone, and a hundred names take no time, where the
+    stack's 40,000 files would. Bytecode of a single module is left out: it comes and goes.
+    """
     try:
         record = distribution.read_text("RECORD") or ""
     except (OSError, UnicodeDecodeError):
-        return False
-    return any(line.startswith("cv2/") for line in record.splitlines())
+        return frozenset()
+    tops = {line.lstrip('"').partition("/")[0].partition(",")[0] for line in record.splitlines()}
+    return frozenset(tops - {"", "..", "__pycache__"})
 
 
 def _assignments(file: Path) -> dict[str, str | None]:

@@ -108,6 +108,9 @@ SITE = "/opt/venv/lib/python3.13/site-packages"
             ("opencv-python",),
         ),
         ("mv /usr/bin/g++ /usr/bin/gone", ("torch.compile",)),
+        (f"mv {SITE}/xformers /tmp/", ("xformers", "is gone")),
+        (f"rm -r {SITE}/pytest", ("pytest has lost pytest",)),
+        ("rm /opt/dyno/manifest.json", ("manifest", "is missing")),
     ],
     ids=[
         "missing library",
@@ -118,6 +121,9 @@ SITE = "/opt/venv/lib/python3.13/site-packages"
         "broken ffmpeg",
         "two opencvs",
         "no compiler",
+        "library without its files",
+        "package that no exercise needs",
+        "no manifest",
     ],
 )
 def test_a_planted_fault_is_reported(run: Runner, fault: str, words: tuple[str, ...]) -> None:

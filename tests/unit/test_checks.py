@@ -434,6 +434,7 @@ ANY_FACTS = st.builds(
         distributions=st.none() | PACKAGES,
         duplicates=PATHS,
         opencv_copies=PATHS,
+        lost=st.dictionaries(TEXT, PATHS),
         torch_version=VERSIONS,
         torch_cuda=VERSIONS,
         programs=st.lists(

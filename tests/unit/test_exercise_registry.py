@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -89,6 +90,20 @@ def test_a_finding_passes_with_its_details() -> None:
     got = attempt(exercise(lambda device: Finding("as it should be", {"seed": 7})), "cpu")
     assert (got["status"], got["summary"], got["details"]) == ("pass", "as it should be", {"seed": 7})
     assert got["seconds"] >= 0
+
+
+def test_a_module_that_is_gone_while_its_package_is_installed_is_a_fault() -> None:
+    gone = dataclasses.replace(
+        exercise(lambda device: Finding("x")), package="pytest", module="no_such_module"
+    )
+    got = attempt(gone, "cpu")
+    assert (got["status"], got["summary"]) == (
+        "fail",
+        "pytest is installed, but its module no_such_module is gone.",
+    )
+    assert got["remedy"].startswith("pip install --force-reinstall --no-deps pytest==")
+    absent = attempt(dataclasses.replace(gone, package="no-such-package"), "cpu")
+    assert (absent["status"], absent["summary"]) == ("skip", "not part of this environment")
 
 
 def test_a_wrong_result_fails_with_a_remedy_even_if_none_was_given() -> None:

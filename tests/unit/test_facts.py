@@ -288,6 +288,25 @@ def test_a_metadata_only_opencv_is_no_copy_and_a_real_second_one_is(tmp_path: Pa
     assert stack_of(tmp_path).opencv_copies == ("opencv-contrib-python", "opencv-python-headless")
 
 
+def test_a_package_whose_files_are_gone_is_lost_and_says_which(tmp_path: Path) -> None:
+    site = tmp_path / "lib/python3.13/site-packages"
+    plant(
+        site,
+        "numpy",
+        "2.5.0",
+        "numpy/__init__.py",
+        "numpy.libs/a.so",
+        "../../../bin/f2py",
+        "numpy-2.5.0.dist-info/RECORD",
+    )
+    plant(site, "six", "1.16.0", "six.py", "__pycache__/six.cpython-313.pyc", "six-1.16.0.dist-info/RECORD")
+    (site / "numpy").mkdir()
+    (site / "six.py").touch()
+    found = stack_of(tmp_path)
+    assert found.lost == {"numpy": ("numpy.libs",)}
+    assert found.has("numpy") is True
+
+
 @pytest.mark.parametrize(
     ("text", "version", "cuda"),
     [
@@ -335,6 +354,15 @@ def test_ffmpeg_says_its_version_or_why_not(
     found = stack_of(tmp_path, f"{tmp_path / 'path'}:/bin").program("ffmpeg")
     assert found and found.version == version
     assert (found.error or "").startswith(error or "") and bool(found.error) == bool(error)
+
+
+def test_a_missing_manifest_is_an_error_in_the_image_alone(tmp_path: Path) -> None:
+    env = {"DYNO_MANIFEST": str(tmp_path / "absent.json")}
+    errors = [
+        collect("cpu", root=tmp_path, env=env, nvml=FakeNvml(), in_image=inside).manifest.error
+        for inside in (True, False)
+    ]
+    assert errors == ["is missing", None]
 
 
 def test_a_missing_manifest_is_no_error_and_a_broken_one_is(tmp_path: Path) -> None:
