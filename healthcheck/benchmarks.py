@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -70,7 +69,7 @@ def method_version() -> int:
 def gpu_index(facts: Facts) -> int | None:
     """NVML's index of the GPU that a child will use."""
     uuids = tuple(gpu.uuid for gpu in facts.gpu.gpus or ())
-    return first_visible(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
+    return first_visible(facts.driver.cuda_visible_devices, uuids)
 
 
 def measure(infos: Sequence[ScenarioInfo], session: Session) -> tuple[Benchmark, ...]:

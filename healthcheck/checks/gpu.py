@@ -16,6 +16,7 @@ from healthcheck.checks.base import (
     version,
     warned,
 )
+from healthcheck.facts.gpu import Selection, selected
 
 if TYPE_CHECKING:
     from healthcheck.facts.collect import Facts
@@ -212,9 +213,37 @@ def _mig(facts: Facts) -> Verdict:
     return passed("one slice")
 
 
+def _selection(facts: Facts) -> Verdict:
+    """CUDA says nothing of a CUDA_VISIBLE_DEVICES that it cannot use: it just finds fewer GPUs, or none."""
+    if facts.device == "cpu":
+        return skipped("CPU use declared.")
+    gpus = facts.gpu.gpus
+    if not gpus:
+        return skipped(_NO_GPU)
+    asked = facts.driver.cuda_visible_devices
+    found = selected(asked, tuple(gpu.uuid for gpu in gpus))
+    if not found.fault:
+        named = "as CUDA_VISIBLE_DEVICES says" if asked is not None else "CUDA_VISIBLE_DEVICES is not set"
+        return passed(f"{len(found.indices or ()) or 'MIG'} of {len(gpus)} usable, {named}")
+    summary = f"CUDA_VISIBLE_DEVICES={asked!r} shows CUDA {_so_many(found)}: {found.fault}."
+    host = facts.driver.nvidia_env.get("NVIDIA_VISIBLE_DEVICES")
+    if host is not None and host == asked:
+        summary += " NVIDIA_VISIBLE_DEVICES takes the host's numbers; in the container they start at 0 again."
+    cure = "unset CUDA_VISIBLE_DEVICES  # and leave it out of docker run, compose or the Dockerfile"
+    if asked in ("", "-1"):
+        cure += "\nhealthcheck verify --device cpu  # where no GPU is meant to be used"
+    return (warned if found.indices else unusable)(summary, cure)
+
+
+def _so_many(found: Selection) -> str:
+    count = len(found.indices or ())
+    return f"only {count} GPU{'s' if count > 1 else ''}" if count else "no GPU"
+
+
 CHECKS = (
     Check("DYN-GPU-001", "GPU visible", _visible),
     Check("DYN-GPU-002", "GPU architecture", _architecture),
     Check("DYN-GPU-003", "compute mode", _compute_mode),
     Check("DYN-GPU-004", "MIG", _mig),
+    Check("DYN-GPU-005", "CUDA_VISIBLE_DEVICES", _selection),
 )

@@ -21,13 +21,17 @@ _DEVICE_GLOBS = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm", "nvidia-caps/*", "dx
 
 @dataclass(frozen=True)
 class DriverTraces:
-    """`libcuda` in the loader's order, first one wins. `kernel_driver`: version of the loaded module."""
+    """`libcuda` in the loader's order, first one wins. `kernel_driver`: version of the loaded module.
+
+    `cuda_visible_devices` is the variable, None where it is not set.
+    """
 
     device_nodes: tuple[str, ...] | None = None
     libcuda: tuple[str, ...] | None = None
     kernel_driver: str | None = None
     ld_library_path: tuple[str, ...] | None = None
     nvidia_env: Mapping[str, str] = field(default_factory=dict)
+    cuda_visible_devices: str | None = None
 
 
 def collect(root: Path, env: Mapping[str, str]) -> DriverTraces:
@@ -39,6 +43,7 @@ def collect(root: Path, env: Mapping[str, str]) -> DriverTraces:
         kernel_driver=_kernel_driver(root),
         ld_library_path=path,
         nvidia_env={k: v for k, v in sorted(env.items()) if k.startswith("NVIDIA_")},
+        cuda_visible_devices=env.get("CUDA_VISIBLE_DEVICES"),
     )
 
 

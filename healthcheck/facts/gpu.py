@@ -24,6 +24,8 @@ _KINDS = {
 TIME_LIMIT = 10.0  # seconds; a healthy driver answers in milliseconds, a cold one in two or three seconds
 _COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
 
+_NONE = ("", "-1")  # words that end CUDA_VISIBLE_DEVICES
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -87,19 +89,62 @@ def _ask(nvml: Any) -> GpuFacts:
         return GpuFacts(error=_text(error), error_kind=_kind(error))
 
 
-def first_visible(cuda_visible_devices: str | None, uuids: tuple[str | None, ...]) -> int | None:
-    """NVML's index of CUDA's first device, None where there is none or it cannot be told.
+@dataclass(frozen=True)
+class Selection:
+    """What CUDA_VISIBLE_DEVICES selects: NVML's indices, None where they cannot be told (a MIG slice).
 
-    An empty CUDA_VISIBLE_DEVICES hides every GPU; MIG slices, unknown and ambiguous names cannot be told.
-    `uuids` are those of all GPUs in NVML's order, which CUDA shares under CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    `fault` says in a clause why that is not all that was asked for.
     """
-    first = "0" if cuda_visible_devices is None else cuda_visible_devices.split(",")[0].strip()
-    if first.isdecimal():
-        return int(first) if int(first) < len(uuids) else None
-    if not first.startswith("GPU-"):
-        return None
-    matching = [i for i, uuid in enumerate(uuids) if uuid and uuid.startswith(first)]
+
+    indices: tuple[int, ...] | None
+    fault: str = ""
+
+
+def selected(visible: str | None, uuids: tuple[str | None, ...]) -> Selection:
+    """Read CUDA_VISIBLE_DEVICES as CUDA does, None = not set.
+
+    An empty text or -1 hides every GPU, a GPU named twice does too, and a name without a GPU hides itself and
+    what follows it. `uuids` are those of all GPUs in NVML's order, which CUDA shares under
+    CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    """
+    if visible is None:
+        return Selection(tuple(range(len(uuids))))
+    found: list[int] = []
+    for word in (word.strip() for word in visible.split(",")):
+        if word.startswith("MIG-"):
+            return Selection(None)
+        if found and word in _NONE:
+            break
+        index = _named(word, uuids)
+        if index is None:
+            return Selection(tuple(found), _no_gpu(word, len(uuids)))
+        if index in found:
+            return Selection((), f"it names GPU {index} twice")
+        found.append(index)
+    return Selection(tuple(found))
+
+
+def _named(word: str, uuids: tuple[str | None, ...]) -> int | None:
+    """The GPU that one name means: a number, or a UUID or its beginning where only one GPU has it."""
+    if word.isascii() and word.isdecimal():
+        return int(word) if int(word) < len(uuids) else None
+    matching = [
+        i for i, uuid in enumerate(uuids) if word.startswith("GPU-") and uuid and uuid.startswith(word)
+    ]
     return matching[0] if len(matching) == 1 else None
+
+
+def _no_gpu(word: str, count: int) -> str:
+    if word in _NONE:
+        return "that hides every GPU"
+    there = "no GPU" if not count else "GPU 0 alone" if count == 1 else f"GPUs 0 to {count - 1}"
+    return f"it names {word!r}, and this container has {there}"
+
+
+def first_visible(visible: str | None, uuids: tuple[str | None, ...]) -> int | None:
+    """NVML's index of CUDA's first device, None where there is none or it cannot be told."""
+    indices = selected(visible, uuids).indices
+    return indices[0] if indices else None
 
 
 @contextlib.contextmanager

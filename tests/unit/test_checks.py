@@ -231,6 +231,39 @@ def test_mig_slices(slices: int | None, status: Status) -> None:
     assert judged("DYN-GPU-004", with_gpu(mig=True, mig_slices=slices)).status is status
 
 
+@pytest.mark.parametrize(
+    ("asked", "host", "status", "said"),
+    [
+        (None, "all", Status.PASS, "1 of 1 usable, CUDA_VISIBLE_DEVICES is not set"),
+        ("0", "all", Status.PASS, "1 of 1 usable, as CUDA_VISIBLE_DEVICES says"),
+        ("0,0", "all", Status.FAIL, "CUDA_VISIBLE_DEVICES='0,0' shows CUDA no GPU: it names GPU 0 twice."),
+        (
+            "3",
+            "3",
+            Status.FAIL,
+            "CUDA_VISIBLE_DEVICES='3' shows CUDA no GPU: it names '3', and this container has GPU 0 alone. "
+            "NVIDIA_VISIBLE_DEVICES takes the host's numbers; in the container they start at 0 again.",
+        ),
+        (
+            "0,1",
+            "all",
+            Status.WARN,
+            "CUDA_VISIBLE_DEVICES='0,1' shows CUDA only 1 GPU: "
+            "it names '1', and this container has GPU 0 alone.",
+        ),
+        ("", "all", Status.FAIL, "CUDA_VISIBLE_DEVICES='' shows CUDA no GPU: that hides every GPU."),
+    ],
+)
+def test_a_cuda_visible_devices_that_hides_gpus_is_named_with_the_cure(
+    asked: str | None, host: str, status: Status, said: str
+) -> None:
+    env = {"NVIDIA_VISIBLE_DEVICES": host}
+    found = judged("DYN-GPU-005", with_(HEALTHY, "driver", cuda_visible_devices=asked, nvidia_env=env))
+    assert (found.status, found.summary) == (status, said)
+    assert found.unusable == (status is Status.FAIL)
+    assert found.remedy.startswith("unset CUDA_VISIBLE_DEVICES") == (status is not Status.PASS)
+
+
 def test_a_broken_manifest_fails_and_says_where() -> None:
     facts = dataclasses.replace(
         HEALTHY, manifest=Reading(path="/opt/dyno/manifest.json", error="cannot be read: x")
@@ -415,6 +448,7 @@ ANY_FACTS = st.builds(
         nvidia_env=st.dictionaries(
             st.sampled_from(["NVIDIA_VISIBLE_DEVICES", "NVIDIA_DISABLE_REQUIRE"]), TEXT
         ),
+        cuda_visible_devices=st.none() | st.sampled_from(["", "0", "0,0", "3", "MIG-1"]) | TEXT,
     ),
     container=st.builds(
         ContainerFacts,

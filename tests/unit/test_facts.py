@@ -167,6 +167,28 @@ def test_cudas_first_device_is_found_among_nvmls(visible: str | None, index: int
     assert gpu.first_visible(visible, ("GPU-a1", "GPU-b2")) == index
 
 
+@pytest.mark.parametrize(
+    ("visible", "indices", "fault"),
+    [
+        (None, (0, 1), ""),
+        ("1,0", (1, 0), ""),
+        ("0,-1,1", (0,), ""),
+        ("0,", (0,), ""),
+        ("0,0", (), "it names GPU 0 twice"),
+        ("GPU-b2,1", (), "it names GPU 1 twice"),
+        ("3", (), "it names '3', and this container has GPUs 0 to 1"),
+        ("1,3,0", (1,), "it names '3', and this container has GPUs 0 to 1"),
+        ("", (), "that hides every GPU"),
+        ("-1", (), "that hides every GPU"),
+        ("MIG-1/2", None, ""),
+    ],
+)
+def test_what_cuda_visible_devices_selects_and_why_not_all(
+    visible: str | None, indices: tuple[int, ...] | None, fault: str
+) -> None:
+    assert gpu.selected(visible, ("GPU-a1", "GPU-b2")) == gpu.Selection(indices, fault)
+
+
 def test_without_a_gpu_none_is_visible_and_one_that_does_not_answer_is_not_matched() -> None:
     assert gpu.first_visible(None, ()) is None
     assert gpu.first_visible("GPU-b", (None, "GPU-b2")) == 1
@@ -181,13 +203,15 @@ def test_driver_traces_are_found_below_the_root(tmp_path: Path) -> None:
     version.write_text(
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31\nGCC version: 12\n"
     )
-    found = driver.collect(tmp_path, {"LD_LIBRARY_PATH": "/a:/b", "NVIDIA_VISIBLE_DEVICES": "all", "X": "1"})
+    env = {"LD_LIBRARY_PATH": "/a:/b", "NVIDIA_VISIBLE_DEVICES": "all", "CUDA_VISIBLE_DEVICES": "1", "X": "1"}
+    found = driver.collect(tmp_path, env)
     assert found == driver.DriverTraces(
         device_nodes=("/dev/nvidia0", "/dev/nvidiactl"),
         libcuda=("/a/libcuda.so.1", "/usr/lib64/libcuda.so.1"),
         kernel_driver="550.90.07",
         ld_library_path=("/a", "/b"),
         nvidia_env={"NVIDIA_VISIBLE_DEVICES": "all"},
+        cuda_visible_devices="1",
     )
 
 
