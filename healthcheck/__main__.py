@@ -10,9 +10,9 @@ def main() -> None:
         from healthcheck import probe
 
         sys.exit(probe.main())
-    from healthcheck import cli
+    from healthcheck.cli import health
 
-    cli.main()
+    health.main()
 
 
 if __name__ == "__main__":

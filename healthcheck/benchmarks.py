@@ -22,12 +22,23 @@ from healthcheck.facts.gpu import first_visible
 from healthcheck.measure.activity import Sampler, disturbance
 from healthcheck.report.model import Benchmark, Variant
 from healthcheck.result import Result, Status
+from healthcheck.signals import Interrupted
 
 MODULE = "healthcheck.bench"
 HARNESS = ("DYN-BENCH-000", "benchmarks")
+GATES = ("GPU", "driver", "CUDA")  # groups of checks that say whether a GPU can be measured at all
 SHORT = ("attention", "compile", "streams")  # what a self-test runs
 SHORT_LIMIT = 150.0  # seconds for one child
 FULL_LIMIT = 900.0
+
+
+class Partial(Exception):
+    """Raised in place of a signal: what was measured before it, the scenario that it ended included."""
+
+    def __init__(self, measured: tuple[Benchmark, ...], signal: Interrupted) -> None:
+        super().__init__(f"interrupted by {signal.name}")
+        self.measured = measured
+        self.signal = signal
 
 
 class ScenarioInfo(Protocol):
@@ -73,7 +84,10 @@ def gpu_index(facts: Facts) -> int | None:
 
 
 def measure(infos: Sequence[ScenarioInfo], session: Session) -> tuple[Benchmark, ...]:
-    """Run `infos` one after another and return what was measured of each, in their order."""
+    """Run `infos` one after another and return what was measured of each, in their order.
+
+    Raises Partial when a signal ends it.
+    """
     answers: dict[str, tuple[Benchmark, ...]] = {}
     pending = list(infos)
     for info in infos:
@@ -85,7 +99,12 @@ def measure(infos: Sequence[ScenarioInfo], session: Session) -> tuple[Benchmark,
             late = f"the time limit of {session.deadline.limit:.0f} s came first"
             answers |= {info.name: (_empty(info, session, "fail", late),) for info in pending}
             break
-        answers |= _one_child(pending, session)
+        try:
+            answers |= _one_child(pending, session)
+        except Partial as cut:
+            answers |= _by_scenario(cut.measured)
+            answers |= {i.name: (not_begun(i, session, f"{cut}"),) for i in infos if i.name not in answers}
+            raise Partial(tuple(b for info in infos for b in answers[info.name]), cut.signal) from None
         pending = [info for info in pending if info.name not in answers]
     return tuple(benchmark for info in infos for benchmark in answers[info.name])
 
@@ -100,15 +119,29 @@ def judged(benchmarks: Sequence[Benchmark]) -> tuple[Benchmark, ...]:
 
 def results(benchmarks: Sequence[Benchmark]) -> tuple[Result, ...]:
     """Each scenario as a check: it fails when it did not run to its end or computed something wrong."""
-    by_scenario: dict[str, list[Benchmark]] = {}
+    return tuple(_result(cases) for cases in _by_scenario(benchmarks).values())
+
+
+def not_begun(info: ScenarioInfo, session: Session, why: str) -> Benchmark:
+    """The answer of a scenario whose turn did not come; `why` in a clause."""
+    return _empty(info, session, "skip", f"not begun: {why}")
+
+
+def _by_scenario(benchmarks: Sequence[Benchmark]) -> dict[str, tuple[Benchmark, ...]]:
+    found: dict[str, tuple[Benchmark, ...]] = {}
     for benchmark in benchmarks:
-        by_scenario.setdefault(benchmark.scenario, []).append(benchmark)
-    return tuple(_result(cases) for cases in by_scenario.values())
+        found[benchmark.scenario] = (*found.get(benchmark.scenario, ()), benchmark)
+    return found
+
+
+def identity(scenario: str) -> tuple[str, str]:
+    """The code and the title of a scenario's result."""
+    return f"DYN-BENCH-{scenario.upper()}", f"benchmark {scenario}"
 
 
 def _result(cases: Sequence[Benchmark]) -> Result:
     first = cases[0]
-    code, title = f"DYN-BENCH-{first.scenario.upper()}", f"benchmark {first.scenario}"
+    code, title = identity(first.scenario)
     again = f"bench run {first.scenario} --device {first.device}{' --short' if first.short else ''}"
     seconds = sum(b.seconds or 0.0 for b in cases)
     faults = [fault for b in cases for fault in _faults(b)]
@@ -152,10 +185,11 @@ def _doubt(benchmark: Benchmark) -> str:
 def _one_child(infos: Sequence[ScenarioInfo], session: Session) -> dict[str, tuple[Benchmark, ...]]:
     """What one child measured. At least one scenario is answered, so that the caller comes to an end."""
     titles = {info.name: info.title for info in infos}
-
     told = {"begun": 0, "all": 0}
+    heard: list[dict[str, Any]] = []
 
     def note(event: dict[str, Any]) -> None:
+        heard.append(event)
         if event.get("event") == "start":
             session.progress(titles.get(str(event.get("scenario")), ""))
         elif event.get("event") == "plan":
@@ -168,16 +202,24 @@ def _one_child(infos: Sequence[ScenarioInfo], session: Session) -> dict[str, tup
     arguments = [*titles, "--device", session.device, *(["--short"] if session.short else [])]
     index = session.gpu_index if session.device == "cuda" else None
     sampler = Sampler(index) if index is not None else None
+    signal: Interrupted | None = None
     with sampler.running() if sampler else contextlib.nullcontext():
-        outcome = session.run(
-            session.module,
-            arguments,
-            time_limit=min(session.deadline.left, session.limit),
-            environment=children.environment(),
-            on_event=note,
-        )
+        try:
+            outcome = session.run(
+                session.module,
+                arguments,
+                time_limit=min(session.deadline.left, session.limit),
+                environment=children.environment(),
+                on_event=note,
+            )
+        except Interrupted as caught:
+            signal = caught
+            outcome = child.Outcome(tuple(heard), None, False, "", 0.0, interrupted=signal.name)
     answers = _read(infos, session, outcome)
-    return {name: tuple(_observed(b, sampler) for b in cases) for name, cases in answers.items()}
+    answers = {name: tuple(_observed(b, sampler) for b in cases) for name, cases in answers.items()}
+    if signal is not None:
+        raise Partial(tuple(b for cases in answers.values() for b in cases), signal)
+    return answers
 
 
 def _observed(benchmark: Benchmark, sampler: Sampler | None) -> Benchmark:

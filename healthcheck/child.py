@@ -34,21 +34,27 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a child ended. `events` in order; `output` is the tail of stdout and stderr together."""
+    """How a child ended. `events` in order; `output` is the tail of stdout and stderr together.
+
+    `interrupted` names the signal to this program that ended the child too.
+    """
 
     events: tuple[dict[str, Any], ...]
     returncode: int | None
     timed_out: bool
     output: str
     seconds: float
+    interrupted: str = ""
 
     @property
     def ok(self) -> bool:
-        return self.returncode == 0 and not self.timed_out
+        return self.returncode == 0 and not self.timed_out and not self.interrupted
 
     @property
     def cause(self) -> str:
         """One clause that says how the child ended, for the summary of a result."""
+        if self.interrupted:
+            return f"was ended, because {self.interrupted} interrupted the command"
         if self.timed_out:
             return f"did not finish within {self.seconds:.0f} s and was ended"
         if self.returncode is not None and self.returncode < 0:

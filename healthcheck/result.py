@@ -20,13 +20,19 @@ class Status(str, Enum):
 
 
 class Exit(IntEnum):
-    """Exit codes of every command. 3 outranks 1: nothing else can be judged in an unusable environment."""
+    """Exit codes of every command. 3 outranks 1: nothing else can be judged in an unusable environment.
+
+    The last three are the shell's for a command that a signal ended.
+    """
 
     OK = 0
     FAILED = 1
     USAGE = 2
     UNUSABLE = 3
     SLOWER = 4
+    HUNG_UP = 129
+    INTERRUPTED = 130
+    TERMINATED = 143
 
 
 @dataclass(frozen=True)

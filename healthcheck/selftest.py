@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from healthcheck import benchmarks, children, options
+from healthcheck import benchmarks, children, options, output
 from healthcheck.checks.stack import bound_together
 from healthcheck.facts.collect import Facts
 from healthcheck.facts.container import LAYOUT
@@ -40,7 +40,7 @@ class Settings:
 
 
 def settings(env: Mapping[str, str]) -> Settings:
-    """Read SELFTEST, SELFTEST_POLICY and SELFTEST_TIMEOUT; raises options.Stop on nonsense."""
+    """Read SELFTEST, SELFTEST_POLICY and SELFTEST_TIMEOUT; raises output.Stop on nonsense."""
     timeout = options.seconds("SELFTEST_TIMEOUT", DEFAULT_TIMEOUT, env)
     return Settings(
         mode=options.word("SELFTEST", MODES, env),
@@ -126,9 +126,9 @@ def _keep(file: Path, cases: Sequence[Benchmark]) -> None:
     whole = all(b.status == "ok" and not b.disturbed for b in cases)
     if not cases or not whole or any(v.status == "fail" for b in cases for v in b.variants):
         return
-    with contextlib.suppress(OSError, options.Stop):  # a read-only container simply measures each time
+    with contextlib.suppress(OSError, output.Stop):  # a read-only container simply measures each time
         file.parent.mkdir(parents=False, exist_ok=True)
-        options.write(str(file), _CASES.dump_json(list(cases), indent=1).decode() + "\n")
+        output.write(str(file), _CASES.dump_json(list(cases), indent=1).decode() + "\n")
 
 
 def key(facts: Facts, device: str) -> str:

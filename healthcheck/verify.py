@@ -11,7 +11,7 @@ from healthcheck.checks import libraries, registry
 from healthcheck.checks.cuda import INITIALISATION, initialisation
 from healthcheck.facts.collect import Facts
 from healthcheck.report.model import Benchmark, CheckResult, Claim, Report
-from healthcheck.result import Result, Status, exit_code
+from healthcheck.result import Exit, Result, Status, exit_code
 
 LIMIT = ("DYN-SELFTEST-001", "time limit")
 
@@ -73,8 +73,9 @@ def assemble(
     deadline: children.Deadline,
     required: tuple[str, ...] = (),
     claims: Sequence[Claim] = (),
+    ended: Exit | None = None,
 ) -> Report:
-    """The report of a command, with its exit code."""
+    """The report of a command, with its exit code: that of its results, or the signal's that `ended` it."""
     manifest = found.facts.manifest.manifest
     return Report(
         created=datetime.now(timezone.utc),
@@ -84,7 +85,7 @@ def assemble(
         seconds=deadline.spent,
         time_limit=deadline.limit,
         required=list(required),
-        exit_code=exit_code(found.results, required),
+        exit_code=exit_code(found.results, required) if ended is None else ended,
         results=[CheckResult.of(result) for result in found.results],
         benchmarks=list(found.benchmarks),
         claims=list(claims),

@@ -11,13 +11,16 @@ if TYPE_CHECKING:
     from healthcheck.manifest import Manifest
 
 
+_NONE = "No driver in this container."
+
+
 def _driver(facts: Facts) -> Verdict:
     if facts.device == "cpu":
         return skipped("CPU use declared.")
     # The module's own version stands in where NVML is not mounted: it is the same driver.
     found = facts.gpu.driver or (facts.driver.kernel_driver if facts.driver.device_nodes else None)
     if found is None and not facts.driver.device_nodes:
-        return skipped("No driver in this container.")
+        return skipped(_NONE)
     if facts.manifest.manifest is None:
         return skipped(f"Driver {found or 'unknown'}; no manifest says which one this environment needs.")
     return _gate(found, facts.manifest.manifest)
@@ -55,7 +58,9 @@ def _library_path(facts: Facts) -> Verdict:
             f"LD_LIBRARY_PATH puts {', '.join(bad)} before the host's driver (libcuda.so.1: {first}).",
             f"export LD_LIBRARY_PATH={':'.join(good)}",
         )
-    return passed(f"libcuda.so.1: {first}", libcuda=list(facts.driver.libcuda or ()))
+    if not facts.driver.libcuda:
+        return skipped(_NONE)
+    return passed(f"libcuda.so.1: {first}", libcuda=list(facts.driver.libcuda))
 
 
 def _require(facts: Facts) -> Verdict:
@@ -65,6 +70,8 @@ def _require(facts: Facts) -> Verdict:
             f"{names[0]} is set: the container runtime did not check the driver before the start.",
             f"unset {names[0]}  # and leave it out of docker run, compose or the Dockerfile",
         )
+    if not facts.driver.libcuda and not facts.driver.device_nodes:
+        return skipped(_NONE)
     return passed("not disabled")
 
 

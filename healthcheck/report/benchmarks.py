@@ -338,6 +338,10 @@ def _remarks(benchmark: Benchmark) -> Iterator[str]:
     for variant in benchmark.variants:
         if variant.status != "ok" and f"{variant.name}: {variant.reason}" not in benchmark.reason:
             yield f"{variant.label}: {variant.status}: {variant.reason}"
+    fastest = best(benchmark)
+    gained = fastest.speedup if fastest else None
+    if fastest and gained and gained < 1 and not benchmark.control:
+        yield f"nothing is faster than the baseline: {fastest.label} takes {1 / gained:.2f}x its time"
     if benchmark.disturbed:
         yield f"not to be believed: {benchmark.disturbed}"
     control = benchmark.control

@@ -5,7 +5,9 @@ Only ASCII is written: reports end up in logs and terminals of every kind.
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -25,7 +27,7 @@ from healthcheck.report.model import Benchmark, CheckResult, Report
 from healthcheck.result import Exit, Status
 
 WIDTH = 80
-_HALF = WIDTH // 2 - 1
+_NARROWEST = 20  # columns: below it no word of the report would stay whole
 _ACROSS = 5  # cases beside one another
 _STYLE = {
     Status.PASS: "green",
@@ -40,16 +42,39 @@ _COUNTED = {
     Status.UNKNOWN: "unknown",
     Status.SKIP: "skipped",
 }
+_CUT_OFF = "Interrupted: this is what there was until then."
 _CLOSING = {
     Exit.OK: ("All checks that apply have passed.", "green"),
+    Exit.HUNG_UP: (_CUT_OFF, "bold red"),
+    Exit.INTERRUPTED: (_CUT_OFF, "bold red"),
+    Exit.TERMINATED: (_CUT_OFF, "bold red"),
     Exit.FAILED: ("Something that was checked is wrong.", "bold red"),
     Exit.UNUSABLE: ("This environment cannot be used as it is.", "bold red"),
 }
 
 
+class _Console(Console):
+    """Leaves a closed pipe to its caller, where rich would end the program with a code of its own."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def console(stream: TextIO) -> Console:
-    """A console of 80 columns on `stream`; rich leaves colour out where it is no terminal."""
-    return Console(file=stream, width=WIDTH, highlight=False, emoji=False, markup=False)
+    """A console on `stream`, 80 columns wide, or as wide as the terminal where that is narrower.
+
+    Rich leaves colour out where it is no terminal.
+    """
+    width = max(_NARROWEST, min(WIDTH, _columns(stream)))
+    return _Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
+
+
+def _columns(stream: TextIO) -> int:
+    """Of the terminal behind `stream`; WIDTH where there is none, or it does not say."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or WIDTH
+    except (OSError, ValueError):  # no terminal, no descriptor
+        return WIDTH
 
 
 def render(report: Report, out: Console) -> None:
@@ -166,16 +191,17 @@ def _counts(name: str, results: list[CheckResult]) -> Text:
 
 def _side_by_side(lines: list[Text], out: Console) -> None:
     """Two short lines share one, in their order; a long one stands alone."""
+    half = out.width // 2 - 1
     left: Text | None = None
     for line in lines:
-        if left is not None and line.cell_len <= _HALF:
-            left.pad_right(_HALF + 1 - left.cell_len)
+        if left is not None and line.cell_len <= half:
+            left.pad_right(half + 1 - left.cell_len)
             out.print(left.append_text(line))
             left = None
             continue
         if left is not None:
             out.print(left)
-        left = line if line.cell_len < _HALF else None
+        left = line if line.cell_len < half else None
         if left is None:
             out.print(line)
     if left is not None:
@@ -322,11 +348,23 @@ def _closing(report: Report, out: Console) -> None:
     never_ran = sorted(set(report.required) - {r.code for r in report.results})
     for code in never_ran:
         out.print(Text(f"FAIL {code} was required, but no check of that code ran.", style="bold red"))
-    text, style = _CLOSING.get(report.exit_code, (f"Ended with {report.exit_code.name}.", "bold"))
+    text, style = _verdict(report)
     line = Text(text, style=style)
     line.append(f" {report.seconds:.1f} s, exit code {int(report.exit_code)}.", style="none")
     out.print(line)
     out.print(Text(f"Next: {_next(report)}"), soft_wrap=True)
+
+
+def _verdict(report: Report) -> tuple[str, str]:
+    """One sentence and its style. With a warning in the report nothing says that all has passed."""
+    doubts = [
+        f"{count} {_COUNTED[status]}"
+        for status in (Status.WARN, Status.UNKNOWN)
+        if (count := sum(r.status is status for r in report.results))
+    ]
+    if report.exit_code is Exit.OK and doubts:
+        return f"Nothing that was checked is wrong; {' and '.join(doubts)}.", "yellow"
+    return _CLOSING.get(report.exit_code, (f"Ended with {report.exit_code.name}.", "bold"))
 
 
 def _next(report: Report) -> str:

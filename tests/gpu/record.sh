@@ -26,7 +26,7 @@ nvidia-smi >"$out/nvidia-smi.txt" 2>&1
 step selftest-cold cold python3 -m healthcheck selftest --json "$out/selftest-cold.json"
 step selftest-warm cold python3 -m healthcheck selftest --json "$out/selftest-warm.json"
 rm -rf "$out/cache"
-step bench python3 -m healthcheck.cli_bench run --output "$out/bench"
+step bench python3 -m healthcheck.cli.bench run --output "$out/bench"
 step timer python3 -m tests.gpu.record_timer
 step tests python3 -m pytest tests/gpu -m gpu -q -p no:cacheprovider
 
@@ -36,7 +36,7 @@ a = torch.rand(8192, 8192, device="cuda")
 while True: a @ a; torch.cuda.synchronize()' &
 beside=$!
 sleep 8
-step disturbed python3 -m healthcheck.cli_bench run streams --short --json "$out/disturbed.json"
+step disturbed python3 -m healthcheck.cli.bench run streams --short --json "$out/disturbed.json"
 kill "$beside"
 grep -q '"disturbed": ".' "$out/disturbed.json" || { echo "disturbed: not marked" && failures=$((failures + 1)); }
 

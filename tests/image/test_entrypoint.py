@@ -97,6 +97,8 @@ def test_dynos_own_commands_are_not_tested_twice(run: Runner, command: str) -> N
         ("SELFTEST_POLICY", "hard"),
         ("SELFTEST_TIMEOUT", "soon"),
         ("SELFTEST_TIMEOUT", "0"),
+        ("SELFTEST_TIMEOUT", "86401"),
+        ("SELFTEST_TIMEOUT", "99999999999999999999"),
     ],
 )
 def test_a_wrong_setting_is_one_clear_line(run: Runner, variable: str, value: str) -> None:

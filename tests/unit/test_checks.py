@@ -148,8 +148,16 @@ def test_the_four_cuda_versions_are_told_apart() -> None:
         assert text in found.summary
 
 
+@pytest.mark.parametrize("facts", [NO_GPU, CPU])
+def test_nothing_of_a_driver_passes_where_there_is_none(facts: Facts) -> None:
+    groups = ("GPU", "driver", "CUDA")
+    found = [result for result in registry.judge(facts) if registry.group(result.code) in groups]
+    assert len(found) == 9
+    assert [result.code for result in found if result.status is Status.PASS] == []
+
+
 def test_an_unknown_version_is_not_filled_in_from_another() -> None:
-    facts = with_(with_(CPU, "gpu", driver=None), "stack", torch_cuda=None)
+    facts = with_(with_(NO_GPU, "gpu", driver=None), "stack", torch_cuda=None)
     assert (
         "driver unknown, driver's CUDA unknown, torch's CUDA unknown" in judged("DYN-CUDA-001", facts).summary
     )

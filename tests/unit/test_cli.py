@@ -13,8 +13,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from healthcheck import __version__
 from healthcheck.checks import libraries
-from healthcheck.options import _cannot_write
+from healthcheck.output import cannot_write
 from healthcheck.result import Exit
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -46,6 +47,9 @@ else:
         if act == "die-in-streams" and name == "streams":
             os._exit(9)
         wire.emit(dict(event="variant", **here, **variant))
+        if act == "hang-in-streams" and name == "streams":
+            open(os.environ["PID_FILE"], "w").write(str(os.getpid()))
+            time.sleep(60)
         wire.emit(dict(event="case", title="t", device=device, status="ok", variants=[variant], **here))
         wire.emit(dict(event="end", scenario=name))
 """
@@ -78,7 +82,7 @@ def environment(site: Path, **extra: str) -> dict[str, str]:
 
 
 def command(program: str, *arguments: str) -> list[str]:
-    module = {"healthcheck": "healthcheck", "bench": "healthcheck.cli_bench"}[program]
+    module = {"healthcheck": "healthcheck", "bench": "healthcheck.cli.bench"}[program]
     return [sys.executable, "-m", module, *arguments]
 
 
@@ -128,9 +132,13 @@ def test_files_are_written_whole_and_readable_for_others(site: Path, tmp_path: P
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r.json", "r.xml"]
 
 
-def test_a_device_file_is_written_to_and_not_replaced(site: Path) -> None:
-    assert call(site, "healthcheck", "facts", "--json", "/dev/null").returncode == 0
-    assert not Path("/dev/null").is_file()
+def test_what_is_no_plain_file_is_written_to_and_not_replaced(site: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True) as reader:
+        assert call(site, "healthcheck", "facts", "--json", str(pipe)).returncode == 0
+        assert json.loads(reader.communicate(timeout=10)[0])["container"]["uid"] == os.getuid()
+    assert pipe.is_fifo()
 
 
 @pytest.mark.parametrize("target", ["/nowhere/report.json", "/proc/report.json", "/tmp"])
@@ -154,6 +162,19 @@ def test_a_required_code_that_does_not_pass_fails(site: Path) -> None:
         (["healthcheck", "selftest"], {"SELFTEST_TIMEOUT": "abc"}, "SELFTEST_TIMEOUT=abc"),
         (["healthcheck", "selftest"], {"SELFTEST": "on"}, "SELFTEST=on"),
         (["healthcheck", "verify", "--time-limit", "0"], {}, "above 0"),
+        (["healthcheck", "verify", "--time-limit", "1e12"], {}, "--time-limit 1e+12: a number of seconds"),
+        (["healthcheck", "selftest"], {"SELFTEST_TIMEOUT": "99999999999"}, "above 0 and up to 86400"),
+        (
+            ["healthcheck", "verify", "--require", "NOPE"],
+            {},
+            "--require NOPE: this command has no such check. --list names them all.",
+        ),
+        (
+            ["bench", "run", "attention", "--require", "dyn-bench-streams"],
+            {},
+            "--require DYN-BENCH-STREAMS: this command has no such check.",
+        ),
+        (["healthcheck", "selftest", "--require", "DYN-GPU-01"], {}, "Did you mean DYN-GPU-001?"),
         (
             ["bench", "run", "attention", "flops"],
             {},
@@ -229,6 +250,88 @@ def test_sigterm_ends_the_command_and_its_child_at_once(site: Path, tmp_path: Pa
     assert (process.returncode, stderr) == (128 + signal.SIGTERM, b"")
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid_file.read_text()), 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda n: n.name)
+def test_an_interrupted_benchmark_keeps_what_it_measured(
+    site: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    pid_file, file, kept = tmp_path / "pid", tmp_path / "report.json", tmp_path / "kept"
+    asked = ("run", "attention", "streams", "compile", "--device", "cpu", "--json", str(file))
+    with subprocess.Popen(
+        command("bench", *asked, "--output", str(kept)),
+        cwd=REPOSITORY,
+        env=environment(site, ACT="hang-in-streams", PID_FILE=str(pid_file)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not (pid_file.exists() and pid_file.read_text()):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=20)
+    assert process.returncode == 128 + number
+    assert "Traceback" not in stderr
+    assert "Interrupted: this is what there was until then." in stdout
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text()), 0)
+    report = json.loads(file.read_text())
+    assert report["exit_code"] == 128 + number
+    done, cut, late = report["benchmarks"]
+    assert (done["scenario"], done["status"], done["variants"][0]["median_ms"]) == ("attention", "ok", 1.0)
+    assert (cut["scenario"], cut["status"], cut["variants"][0]["median_ms"]) == ("streams", "fail", 1.0)
+    assert f"because {number.name} interrupted the command" in cut["reason"]
+    assert (late["status"], late["reason"]) == ("skip", f"not begun: interrupted by {number.name}")
+    (directory,) = kept.iterdir()
+    assert json.loads((directory / "report.json").read_text())["exit_code"] == 128 + number
+    assert "attention one a (1 of 1)" in (directory / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("program", ["healthcheck", "bench"])
+def test_both_programs_tell_their_version(site: Path, program: str) -> None:
+    ended = call(site, program, "--version")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"Dyno {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [("healthcheck", "verify"), ("healthcheck", "selftest"), ("bench", "run", "attention", "streams")],
+    ids=" ".join,
+)
+def test_the_codes_that_are_listed_are_those_that_are_answered(
+    site: Path, tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    listed = [line.split()[0] for line in call(site, *verb, "--list").stdout.splitlines()]
+    file = tmp_path / "report.json"
+    call(site, *verb, "--device", "cpu", "--json", str(file))
+    assert sorted(listed) == sorted(result["code"] for result in json.loads(file.read_text())["results"])
+
+
+@pytest.mark.parametrize(
+    "reader", ["| true", "| head -1", "> /dev/full", "2> /dev/full | head -1", ">&- 2>&-"]
+)
+@pytest.mark.parametrize(
+    ("verb", "code"),
+    [("healthcheck verify", 3), ("healthcheck verify --device cpu", 0), ("bench run attention", 3)],
+)
+def test_the_reports_exit_code_is_the_process_own_whoever_reads_along(
+    site: Path, tmp_path: Path, verb: str, code: int, reader: str
+) -> None:
+    file = tmp_path / "report.json"
+    program, *arguments = verb.split()
+    line = " ".join([*command(program, *arguments, "--json", str(file)), reader])
+    done = subprocess.run(
+        ["bash", "-c", f"{line}; echo ${{PIPESTATUS[0]}} > {tmp_path / 'code'}"],
+        env=environment(site),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert json.loads(file.read_text())["exit_code"] == code
+    assert (tmp_path / "code").read_text() == f"{code}\n"
+    assert "Traceback" not in done.stderr
 
 
 def test_bench_list_names_the_scenarios(site: Path) -> None:
@@ -325,7 +428,7 @@ def test_a_reader_that_goes_away_leaves_no_traceback(site: Path) -> None:
 
 def test_the_command_line_never_imports_the_stack() -> None:
     code = (
-        "import sys; from healthcheck import cli, cli_bench, benchmarks;"
+        "import sys; from healthcheck import benchmarks; from healthcheck.cli import bench, health;"
         "from healthcheck.checks import libraries;"
         "libraries.listed(); benchmarks.listed();"
         "print(*{'torch', 'numpy', 'transformers', 'cv2'} & set(sys.modules))"
@@ -350,5 +453,5 @@ def test_a_stdout_that_takes_nothing_leaves_no_traceback(site: Path, redirection
 
 
 def test_a_directory_that_only_another_uid_may_write_names_the_way_round() -> None:
-    stop = _cannot_write(Path("/workspace/output/bench.json"), PermissionError(13, "Permission denied"))
+    stop = cannot_write(Path("/workspace/output/bench.json"), PermissionError(13, "Permission denied"))
     assert "DYNO_UID=$(id -u)" in str(stop) and stop.code is Exit.UNUSABLE

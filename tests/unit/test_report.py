@@ -89,6 +89,25 @@ def test_every_complaint_has_its_code_and_its_remedy_on_a_line_of_its_own() -> N
             assert f"  {remedy}" in lines
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (Status.PASS, "All checks that apply have passed."),
+        (Status.SKIP, "All checks that apply have passed."),
+        (Status.WARN, "Nothing that was checked is wrong; 1 to look at."),
+        (Status.UNKNOWN, "Nothing that was checked is wrong; 1 unknown."),
+        (Status.FAIL, "Something that was checked is wrong."),
+    ],
+)
+def test_the_closing_line_says_no_more_than_the_results(status: Status, said: str) -> None:
+    results = (
+        Result("DYN-WORK-001", "one", Status.PASS, "fine"),
+        Result("DYN-WORK-002", "two", status, "said", "cure"),
+    )
+    closing = text_of(HEALTHY, *results).splitlines()[-2]
+    assert closing.startswith(f"{said} ")
+
+
 def test_failures_with_one_cure_are_one_paragraph() -> None:
     same = [Result(f"DYN-LIB-00{i}", f"library {i}", Status.FAIL, "no kernel", "cure") for i in (1, 2)]
     other = Result("DYN-LIB-003", "library 3", Status.FAIL, "broken too", "cure")
@@ -222,6 +241,13 @@ def test_a_wrong_variant_is_never_the_best_and_is_named() -> None:
     text = text_of(benchmarks=(found,))
     assert "SDPA flash" in text and "0.01" not in text
     assert "attention L2048: fail: w: error 0.5" in text
+
+
+def test_a_best_form_that_is_slower_than_the_baseline_is_said_to_be_so() -> None:
+    slower = benchmark(variant("a", 1.0, label="plain"), variant("b", 2.5, label="clever"), short=True)
+    said = "nothing is faster than the baseline: clever takes 2.50x its time"
+    assert said in flat(text_of(benchmarks=(slower,), command="selftest"))
+    assert "nothing is faster" not in text_of(benchmarks=START_UP, command="selftest")
 
 
 def test_what_was_not_run_disturbed_or_out_of_control_is_said() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from samples import HEALTHY, NO_GPU, STACK, with_, with_gpu, with_manifest
 
-from healthcheck import children, options, selftest
+from healthcheck import children, output, selftest
 from healthcheck.checks import libraries
 from healthcheck.facts.collect import Facts
 from healthcheck.report.model import Benchmark, Variant
@@ -199,7 +199,7 @@ def test_the_deadline_lies_before_the_entrypoints() -> None:
     ],
 )
 def test_nonsense_in_the_environment_is_one_line_with_name_and_value(name: str, value: str) -> None:
-    with pytest.raises(options.Stop, match=f"{name}={value}") as stopped:
+    with pytest.raises(output.Stop, match=f"{name}={value}") as stopped:
         selftest.settings({name: value})
     assert stopped.value.code == 2
     assert "\n" not in str(stopped.value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json as json_module
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,24 +17,27 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from healthcheck import benchmarks, children, claims, options, verify
+from healthcheck import benchmarks, catalogue, children, claims, options, output, verify
 from healthcheck.checks import registry
-from healthcheck.cli import (
+from healthcheck.cli.shared import (
     Device,
     Json,
     Junit,
+    List,
     Require,
     TimeLimit,
     application,
     finish,
     run,
+    show_codes,
     shown_progress,
 )
 from healthcheck.facts.collect import collect
 from healthcheck.report import junit as junit_report
 from healthcheck.report import markdown, terminal
-from healthcheck.report.model import Report
+from healthcheck.report.model import Benchmark, Report
 from healthcheck.result import Exit
+from healthcheck.signals import Interrupted
 
 BENCH_LIMIT = 3600.0  # seconds
 
@@ -58,10 +61,11 @@ def list_command(json: Json = None) -> None:
     known = scenarios()
     if json is None:
         for info in known.values():
-            print(f"{info.name:<16}{info.title}{'' if info.has_cpu_form else ' (GPU only)'}")
+            gpu_only = "" if info.has_cpu_form else " (GPU only)"
+            output.show(f"{info.name:<16}{info.title}{gpu_only}\n")
         return
     listed = [{"name": i.name, "title": i.title, "has_cpu_form": i.has_cpu_form} for i in known.values()]
-    options.write(json, json_module.dumps(listed, indent=2) + "\n")
+    output.write(json, json_module.dumps(listed, indent=2) + "\n")
 
 
 @app.command("run")
@@ -72,16 +76,20 @@ def run_command(
     device: Device = None,
     json: Json = None,
     junit: Junit = None,
-    output: Output = None,
+    kept_in: Output = None,
     require: Require = None,
     time_limit: TimeLimit = None,
+    list_codes: List = False,
 ) -> None:
     """Run scenarios one after another, and hold what they give against peaks and published claims."""
     known = scenarios()
     chosen_names = list(dict.fromkeys(names or known))
     unknown = [name for name in chosen_names if name not in known]
     if unknown:
-        raise options.Stop(f"unknown scenario {', '.join(unknown)}; known: {', '.join(known)}.", Exit.USAGE)
+        raise output.Stop(f"unknown scenario {', '.join(unknown)}; known: {', '.join(known)}.", Exit.USAGE)
+    codes = catalogue.of_bench(chosen_names)
+    if list_codes:
+        return show_codes(codes)
     chosen = options.check(
         device=device,
         time_limit=time_limit,
@@ -89,11 +97,13 @@ def run_command(
         required=require,
         json=json,
         junit=junit,
+        known=codes,
     )
-    results = None if output is None else options.fresh_directory(Path(output), datetime.now(timezone.utc))
+    results = None if kept_in is None else output.fresh_directory(Path(kept_in), datetime.now(timezone.utc))
     deadline = children.Deadline(chosen.time_limit)
     log: list[str] = []
     found = _found(chosen.device)
+    signal: Interrupted | None = None
     if found.device == "cuda" or chosen.device == "cpu":
         with narrated(log) as progress:
             session = benchmarks.Session(
@@ -103,7 +113,7 @@ def run_command(
                 gpu_index=benchmarks.gpu_index(found.facts),
                 progress=progress,
             )
-            measured = [b for name in chosen_names for b in benchmarks.measure([known[name]], session)]
+            measured, signal = _measured([known[name] for name in chosen_names], session)
         benched = benchmarks.judged(measured)
         answers = (*found.results, *benchmarks.results(benched))
         found = dataclasses.replace(found, benchmarks=benched, results=answers)
@@ -113,10 +123,31 @@ def run_command(
         deadline=deadline,
         required=chosen.required,
         claims=claims.judge(claims.load(), found.benchmarks),
+        ended=signal.exit if signal else None,
     )
     if results is not None:
         keep(report, results, log)
-    finish(report, chosen, chosen.people, kept=results)
+    return finish(report, chosen, chosen.people, f"Kept in {results}" if results else "")
+
+
+def _measured(
+    infos: Sequence[benchmarks.ScenarioInfo], session: benchmarks.Session
+) -> tuple[list[Benchmark], Interrupted | None]:
+    """What each scenario gave, in a child of its own; up to a signal, which is handed back."""
+    measured: list[Benchmark] = []
+    for place, info in enumerate(infos):
+        try:
+            measured += benchmarks.measure([info], session)
+        except benchmarks.Partial as cut:
+            measured += cut.measured
+            signal, late = cut.signal, infos[place + 1 :]
+        except Interrupted as between:
+            signal, late = between, infos[place:]
+        else:
+            continue
+        why = f"interrupted by {signal.name}"
+        return [*measured, *(benchmarks.not_begun(info, session, why) for info in late)], signal
+    return measured, None
 
 
 @app.command("report")
@@ -127,16 +158,17 @@ def report_command(
     """Show a kept report again."""
     report = _read(file)
     if as_markdown:
-        sys.stdout.write(markdown.render(report))
+        output.show(markdown.render(report))
     else:
-        terminal.render(report, terminal.console(sys.stdout))
+        with output.tolerant(sys.stdout, product=True):
+            terminal.render(report, terminal.console(sys.stdout))
 
 
 def keep(report: Report, directory: Path, log: list[str]) -> None:
     """Write the report in every form, and what ran when, into `directory`."""
-    options.write(str(directory / "report.json"), report.model_dump_json(indent=1) + "\n")
-    options.write(str(directory / "junit.xml"), junit_report.render(report))
-    options.write(str(directory / "log.txt"), "\n".join([*log, "", terminal.text(report)]))
+    output.write(str(directory / "report.json"), report.model_dump_json(indent=1) + "\n")
+    output.write(str(directory / "junit.xml"), junit_report.render(report))
+    output.write(str(directory / "log.txt"), "\n".join([*log, "", terminal.text(report)]))
 
 
 @contextmanager
@@ -150,7 +182,7 @@ def narrated(log: list[str]) -> Iterator[children.Progress]:
             if sys.stderr.isatty():
                 progress(text)
             else:
-                print(line, file=sys.stderr, flush=True)
+                output.say(line, sys.stderr)
 
         yield say
 
@@ -160,7 +192,7 @@ def scenarios() -> Mapping[str, benchmarks.ScenarioInfo]:
     try:
         return benchmarks.listed()
     except Exception as error:
-        raise options.Stop(
+        raise output.Stop(
             f"the scenarios cannot be loaded: {error}; rebuild the image.", Exit.UNUSABLE
         ) from None
 
@@ -168,7 +200,7 @@ def scenarios() -> Mapping[str, benchmarks.ScenarioInfo]:
 def _found(device: str) -> verify.Verification:
     """The facts, and of the checks those that say whether the GPU can be measured at all."""
     facts = collect(device)
-    results = tuple(r for r in registry.judge(facts) if registry.group(r.code) in ("GPU", "driver", "CUDA"))
+    results = tuple(r for r in registry.judge(facts) if registry.group(r.code) in benchmarks.GATES)
     usable, why = verify.usable_device(facts, results)
     return verify.Verification(facts, usable, why, results)
 
@@ -177,11 +209,11 @@ def _read(file: Path) -> Report:
     try:
         return Report.model_validate_json(file.read_bytes())
     except OSError as error:
-        raise options.Stop(f"cannot read {file}: {error.strerror}.", Exit.USAGE) from None
+        raise output.Stop(f"cannot read {file}: {error.strerror}.", Exit.USAGE) from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        raise options.Stop(
+        raise output.Stop(
             f"{file} is no report of this version of Dyno: {where}: {first['msg']}; "
             "name a report.json that `bench run --output` or --json has written.",
             Exit.USAGE,

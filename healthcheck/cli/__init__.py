@@ -1,0 +1,1 @@
+"""The command lines `healthcheck` and `bench`, and what they share."""
