@@ -32,7 +32,7 @@ def verify(facts: Facts, deadline: children.Deadline, progress: children.Progres
     """Judge the facts, then let the stack prove itself on the device that they allow."""
     results = registry.judge(facts)
     device, why = usable_device(facts, results)
-    setup = libraries.Setup(device, deadline, why_no_gpu=why, progress=progress)
+    setup = libraries.Setup(device, deadline, why_no_gpu=why, progress=progress, container=facts.container)
     try:
         exercises = libraries.listed()
     except Exception as error:  # the stack's half of the package is broken: a finding, like any other

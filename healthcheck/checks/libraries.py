@@ -20,7 +20,9 @@ from typing import Any, Protocol
 
 from healthcheck import child, children
 from healthcheck.checks.cuda import INITIALISATION
+from healthcheck.checks.workspace import shortage, temporary_remedy
 from healthcheck.facts.collect import Facts
+from healthcheck.facts.container import ContainerFacts, LimitsMet, limits_met
 from healthcheck.facts.gpu import Gpu
 from healthcheck.facts.stack import normalise
 from healthcheck.result import Result, Status
@@ -33,6 +35,7 @@ PATIENCE = 60.0  # seconds that an exercise must have had before a time limit is
 MOST_LANES = 4
 LANE_CORES = 2  # Python itself, and the compiler or the threads that it calls
 LANE_MEMORY = 4 << 30  # bytes of the host: torch with its CUDA libraries, and a compiler
+LANE_PROCESSES = 128  # and threads: torch's pools on a large host, and a compiler
 LANE_GPU_MEMORY = 2 << 30  # bytes: a CUDA context with the kernels of every library, and small tensors
 # Seconds without what is in CUBLAS, on an H200 with 16 cores and nothing cached; below 1 they are rough. They
 # only serve to spread the exercises evenly: a wrong one costs time and changes no answer.
@@ -107,6 +110,8 @@ class Setup:
     progress: children.Progress = lambda text: None
     costs: Mapping[str, float] = field(default_factory=lambda: COSTS)
     threads: int | None = None  # a child's share of the cores; None = all
+    container: ContainerFacts = field(default_factory=ContainerFacts)
+    limits_met: Callable[[], LimitsMet] = limits_met
 
 
 @dataclass
@@ -171,6 +176,8 @@ def room(facts: Facts, device: str) -> int:
     limits = [MOST_LANES, int(_cores(facts) / LANE_CORES)]
     if facts.container.memory_limit is not None:
         limits.append(facts.container.memory_limit // LANE_MEMORY)
+    if facts.container.process_limit is not None:
+        limits.append(facts.container.process_limit // LANE_PROCESSES)
     if device == "cuda":
         gpus = [gpu for gpu in facts.gpu.gpus or () if gpu.error is None]
         limits += [_room_on(gpu) for gpu in gpus] or [1]
@@ -291,6 +298,7 @@ def _beforehand(exercise: Exercise, facts: Facts, setup: Setup) -> Result | None
 def _one_child(ledger: _Ledger, setup: Setup) -> None:
     """Run what is pending in one child and book its answers."""
     running: dict[str, float] = {}  # name -> when it began; at most one entry
+    before = setup.limits_met()
     asked = tuple(ledger.pending)
 
     def note(event: dict[str, Any]) -> None:
@@ -309,7 +317,7 @@ def _one_child(ledger: _Ledger, setup: Setup) -> None:
             if ledger.in_company and event.get("status") == "fail" and _NO_ROOM.search(str(event)):
                 ledger.again.append(name)
             else:
-                ledger.answers[name] = _answer(ledger.by_name[name], event, setup)
+                ledger.answers[name] = _cured(_answer(ledger.by_name[name], event, setup), before, setup)
 
     outcome = setup.run(
         setup.module,
@@ -321,7 +329,7 @@ def _one_child(ledger: _Ledger, setup: Setup) -> None:
     if ledger.cuda_error and setup.device == "cuda":
         return
     if ledger.pending:
-        _blame(ledger, setup, outcome, running, asked)
+        _blame(ledger, setup, outcome, running, asked=asked, before=before)
     elif not outcome.ok:
         _after_the_last(ledger, setup, outcome, asked)
 
@@ -331,12 +339,14 @@ def _blame(
     setup: Setup,
     outcome: child.Outcome,
     running: Mapping[str, float],
+    *,
     asked: Sequence[str],
+    before: LimitsMet,
 ) -> None:
     """Book the exercise in which the child ended; without one, and without any progress, the child itself."""
     if not running:
         if len(ledger.pending) == len(asked):
-            ledger.harness = _no_answers(setup, outcome)
+            ledger.harness = _cured(_no_answers(setup, outcome), before, setup)
         return
     name, began = next(iter(running.items()))
     if outcome.timed_out and time.monotonic() - began < setup.patience and name not in ledger.second_turn:
@@ -347,7 +357,18 @@ def _blame(
     if ledger.in_company and outcome.returncode == -signal.SIGKILL and not outcome.timed_out:
         ledger.again.append(name)  # how the kernel ends a process where memory runs out
         return
-    ledger.answers[name] = _ended_in(ledger.by_name[name], outcome, setup)
+    ledger.answers[name] = _cured(_ended_in(ledger.by_name[name], outcome, setup), before, setup)
+
+
+def _cured(result: Result, before: LimitsMet, setup: Setup) -> Result:
+    """A failure with the line that helps where it is the container's: no reinstall of a library would."""
+    if result.status is not Status.FAIL:
+        return result
+    remedy = shortage(before, setup.limits_met(), setup.container)
+    tmp = setup.container.directory("tmp")
+    if not remedy and tmp is not None and tmp.writable is False:
+        remedy = temporary_remedy(tmp)
+    return replace(result, remedy=remedy) if remedy else result
 
 
 def _answer(exercise: Exercise, event: Mapping[str, Any], setup: Setup) -> Result:
@@ -406,8 +427,9 @@ def _after_the_last(ledger: _Ledger, setup: Setup, outcome: child.Outcome, asked
 
 
 def _not_reached(exercise: Exercise, ledger: _Ledger, setup: Setup) -> Result:
-    if ledger.broken:
-        return _result(exercise, Status.UNKNOWN, f"Not run: see {HARNESS[0]}.", _again(exercise, setup))
+    if ledger.harness is not None and ledger.broken:
+        # Its remedy too: one cause, one paragraph of the report.
+        return _result(exercise, Status.UNKNOWN, f"Not run: see {HARNESS[0]}.", ledger.harness.remedy)
     return _result(
         exercise,
         Status.UNKNOWN,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from healthcheck.checks.base import Check, Verdict, failed, passed, skipped, unknown, version, warned
+from healthcheck.checks.workspace import MORE_PROCESSES
 from healthcheck.facts.stack import normalise
 
 if TYPE_CHECKING:
@@ -144,7 +147,8 @@ def _ffmpeg(facts: Facts) -> Verdict:
         return failed("ffmpeg is not on PATH.", install)
     major = version((program.version or "").partition(".")[0])
     if major is None:
-        return failed(f"{program.path} says no version: {program.error or program.version}.", _NEW_CONTAINER)
+        remedy = MORE_PROCESSES if os.strerror(errno.EAGAIN) in (program.error or "") else _NEW_CONTAINER
+        return failed(f"{program.path} says no version: {program.error or program.version}.", remedy)
     if major[0] < _FFMPEG_OLDEST:
         return failed(f"FFmpeg {program.version}; torchcodec needs {_FFMPEG_OLDEST} or newer.", install)
     return passed(f"FFmpeg {program.version}")

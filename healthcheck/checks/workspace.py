@@ -5,12 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from healthcheck.checks.base import Check, Verdict, failed, passed, size, skipped, unknown, unusable, warned
-from healthcheck.facts.container import CACHES, LAYOUT, Directory
+from healthcheck.facts.container import CACHES, LAYOUT, WORKSPACE, ContainerFacts, Directory, LimitsMet
 
 if TYPE_CHECKING:
     from healthcheck.facts.collect import Facts
 
 _SHM_LEAST = 1 << 30
+_PROCESSES_LEAST = 256
+_MEMORY_LEAST = 4 << 30
+MORE_PROCESSES = "docker run --pids-limit -1 ..."
+MORE_MEMORY = "docker run --memory 8g ..."
+_MOUNT_BELOW = (
+    f'docker run -v "$PWD":{WORKSPACE}/project ...  # below {WORKSPACE}, which belongs to the image\n'
+    "sudo chown -R 1000:0 DIRECTORY  # or, on the host: make the one that is mounted there the user's"
+)
 _COMPILED = ("cache", "inductor cache", "triton cache")  # shared objects are loaded from these
 
 
@@ -18,9 +26,12 @@ def _layout(facts: Facts) -> Verdict:
     if not _applies(facts):
         return skipped("Not part of this environment.")
     missing = [d.path for d in _directories(facts, tuple(LAYOUT)) if d.exists is False]
-    if missing:
-        return warned(f"Missing: {', '.join(missing)}.", f"mkdir -p {' '.join(missing)}")
-    return passed(", ".join(LAYOUT.values()))
+    if not missing:
+        return passed(", ".join(LAYOUT.values()))
+    workspace = facts.container.directory("workspace")
+    if workspace is not None and workspace.writable is False:
+        return warned(f"Missing: {', '.join(missing)}; and {WORKSPACE} cannot be written.", _MOUNT_BELOW)
+    return warned(f"Missing: {', '.join(missing)}.", f"mkdir -p {' '.join(missing)}")
 
 
 def _output(facts: Facts) -> Verdict:
@@ -33,6 +44,8 @@ def _output(facts: Facts) -> Verdict:
         )
     if output.writable:
         return passed(f"{output.path} is writable")
+    if output.full:
+        return unusable(f"{_full(output)}: nothing can be saved there.", _more_room(output.path))
     if output.read_only:
         # Whoever mounts read-only does so on purpose: results then go to stdout or a volume.
         return warned(
@@ -41,18 +54,26 @@ def _output(facts: Facts) -> Verdict:
         )
     return unusable(
         f"{output.path} cannot be written by uid {facts.container.uid}, gid {facts.container.gid}.",
-        f'docker run --user "$(id -u):0" -v "$PWD/output:{output.path}" ...',
+        # Made before: a directory that the engine makes for a mount is root's.
+        f'mkdir -p output && docker run --user "$(id -u):0" -v "$PWD/output:{output.path}" ...',
     )
 
 
 def _caches(facts: Facts) -> Verdict:
-    bad = [d for d in _directories(facts, tuple(CACHES)) if d.writable is False]
+    found = _directories(facts, tuple(CACHES))
+    full = [d for d in found if d.full]
+    bad = [d for d in found if d.writable is False]
+    if full:
+        return failed(
+            f"{'; '.join(dict.fromkeys(map(_full, full)))}: nothing can be kept there.",
+            _more_room(_outermost(full)),
+        )
     if bad:
         return failed(
             f"Cannot be written by uid {facts.container.uid}: {_listed(bad)}.",
             f"docker run -v dyno-cache:{_outermost(bad)} ...",
         )
-    return passed("writable") if _directories(facts, tuple(CACHES)) else skipped("No cache directory is set.")
+    return passed("writable") if found else skipped("No cache directory is set.")
 
 
 def _cache_exec(facts: Facts) -> Verdict:
@@ -73,16 +94,19 @@ def _temporary(facts: Facts) -> Verdict:
     if tmp is None or tmp.writable is None:
         return unknown("Whether the temporary directory can be written is not known.", "ls -ld /tmp")
     if not tmp.writable:
-        return failed(
-            f"{tmp.path} cannot be written: Python finds no temporary directory.",
-            "docker run --tmpfs /tmp:exec ...",
-        )
+        why = _full(tmp) if tmp.full else f"{tmp.path} cannot be written"
+        return failed(f"{why}: Python finds no temporary directory.", temporary_remedy(tmp))
     if tmp.executable is False:
         return warned(
             f"{tmp.path} is mounted noexec: programs that compile and load code there fail.",
-            f"docker run --tmpfs {tmp.path}:exec ...",
+            temporary_remedy(tmp),
         )
     return passed(f"{tmp.path} is writable")
+
+
+def temporary_remedy(tmp: Directory) -> str:
+    """The line that gives a container a temporary directory in which everything is allowed."""
+    return f"docker run --tmpfs {tmp.path}:exec ..."
 
 
 def _shared_memory(facts: Facts) -> Verdict:
@@ -108,11 +132,56 @@ def _user(facts: Facts) -> Verdict:
         )
     home = container.directory("home")
     if home is not None and home.writable is False and not home.read_only:
-        return warned(
-            f"HOME is {home.path}, which uid {container.uid} cannot write: settings and logins are lost.",
-            "docker run -e HOME=/workspace ...",
-        )
+        said = f"HOME is {home.path}, which uid {container.uid} cannot write: settings and logins are lost."
+        workspace = container.directory("workspace")
+        if home.path == WORKSPACE or (workspace is not None and workspace.writable is False):
+            return warned(said, _MOUNT_BELOW)
+        return warned(said, f"docker run -e HOME={WORKSPACE} ...")
     return passed(f"uid {container.uid}, {container.user or 'named in passwd'}")
+
+
+def _processes(facts: Facts) -> Verdict:
+    limit = facts.container.process_limit
+    if limit is not None and limit < _PROCESSES_LEAST:
+        return warned(
+            f"The container may hold {limit} processes and threads; PyTorch, its compilers and data loader "
+            f"workers need {_PROCESSES_LEAST}.",
+            MORE_PROCESSES,
+        )
+    return passed("no limit known" if limit is None else f"{limit} processes and threads")
+
+
+def _memory(facts: Facts) -> Verdict:
+    limit = facts.container.memory_limit
+    if limit is not None and limit < _MEMORY_LEAST:
+        return warned(
+            f"The container may use {size(limit)} of memory; PyTorch with its CUDA libraries and a compiler "
+            f"need {size(_MEMORY_LEAST)}.",
+            MORE_MEMORY,
+        )
+    return passed("no limit known" if limit is None else size(limit))
+
+
+def shortage(before: LimitsMet, after: LimitsMet, container: ContainerFacts) -> str:
+    """The line that lifts the limit of the container which was met between the two, "" where none was."""
+    if (after.memory or 0) > (before.memory or 0):
+        limit = container.memory_limit
+        which = f"the memory limit of {size(limit)}" if limit else "the end of the host's memory"
+        return f"{MORE_MEMORY}  # {which} was met"
+    if (after.processes or 0) > (before.processes or 0):
+        limit = container.process_limit
+        which = f"the limit of {limit}" if limit else "the host's limit of"
+        return f"{MORE_PROCESSES}  # {which} processes and threads was met"
+    return ""
+
+
+def _full(directory: Directory) -> str:
+    free = "" if directory.free_bytes is None else f" ({size(directory.free_bytes)} free)"
+    return f"{directory.path} is full{free}"
+
+
+def _more_room(path: str) -> str:
+    return f"docker run -v /path/with/space:{path} ...  # or delete what is not needed there"
 
 
 def _applies(facts: Facts) -> bool:
@@ -143,4 +212,6 @@ CHECKS = (
     Check("DYN-WORK-005", "temporary directory", _temporary),
     Check("DYN-WORK-006", "shared memory", _shared_memory),
     Check("DYN-WORK-007", "user and home", _user),
+    Check("DYN-WORK-008", "process limit", _processes),
+    Check("DYN-WORK-009", "memory limit", _memory),
 )

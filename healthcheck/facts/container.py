@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import tempfile
@@ -23,6 +24,7 @@ CACHES = {
     "triton cache": "TRITON_CACHE_DIR",
     "huggingface cache": "HF_HOME",
 }
+_TRIED = 1 << 14  # bytes: more than a file system keeps beside the name of a file
 _UNLIMITED = 1 << 60  # cgroup v1 writes "no limit" as a number near 2**63
 
 
@@ -30,7 +32,8 @@ _UNLIMITED = 1 << 60  # cgroup v1 writes "no limit" as a number near 2**63
 class Directory:
     """`writable`, `executable` and `read_only` describe the path, or its nearest ancestor where it is absent.
 
-    `executable` is False on a noexec mount, `read_only` True on a read-only one.
+    `executable` is False on a noexec mount, `read_only` True on a read-only one, `full` True where there was
+    no space, or no quota, for a few kilobytes. `free_bytes` are those of its file system.
     """
 
     role: str
@@ -39,11 +42,16 @@ class Directory:
     writable: bool | None = None
     executable: bool | None = None
     read_only: bool | None = None
+    full: bool | None = None
+    free_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class ContainerFacts:
-    """Sizes in bytes, `cpu_limit` in cores. A limit of None is unknown or not set: neither binds a check."""
+    """Sizes in bytes, `cpu_limit` in cores, `process_limit` in processes and threads together.
+
+    A limit of None is unknown or not set: neither binds a check.
+    """
 
     inside: bool | None = None
     uid: int | None = None
@@ -56,6 +64,7 @@ class ContainerFacts:
     cpu_model: str | None = None
     cpu_limit: float | None = None
     memory_limit: int | None = None
+    process_limit: int | None = None
     read_only_root: bool | None = None
     directories: tuple[Directory, ...] = ()
 
@@ -77,6 +86,7 @@ def collect(root: Path, env: Mapping[str, str]) -> ContainerFacts:
         cpu_model=_cpu_model(root),
         cpu_limit=_cpu_limit(root),
         memory_limit=_memory_limit(root),
+        process_limit=_number(root, "pids.max", "pids/pids.max"),
         read_only_root=_flag(root, os.ST_RDONLY),
         directories=_directories(root, env),
     )
@@ -99,23 +109,39 @@ def _directory(root: Path, role: str, path: str) -> Directory:
     except (OSError, StopIteration):
         return Directory(role, path)
     noexec = _flag(nearest, os.ST_NOEXEC)
+    refusal = _refusal(nearest)
     return Directory(
         role=role,
         path=path,
         exists=exists,
-        writable=_writable(nearest),
+        writable=refusal is None,
         executable=None if noexec is None else not noexec,
         read_only=_flag(nearest, os.ST_RDONLY),
+        full=refusal in (errno.ENOSPC, errno.EDQUOT),
+        free_bytes=_free(nearest),
     )
 
 
-def _writable(path: Path) -> bool:
-    """Try it: permission bits say nothing about read-only mounts, ACLs, quotas and full disks."""
+def _refusal(path: Path) -> int | None:
+    """Why a file cannot be written there, as errno; None where it can.
+
+    Tried, with a few bytes in it: permission bits say nothing about read-only mounts, ACLs, quotas and full
+    disks, and a full disk still makes an empty file.
+    """
     try:
-        with tempfile.TemporaryFile(dir=path, prefix=".dyno-"):
-            return True
+        with tempfile.TemporaryFile(dir=path, prefix=".dyno-") as file:
+            file.write(bytes(_TRIED))
+    except OSError as error:
+        return error.errno or errno.EIO
+    return None
+
+
+def _free(path: Path) -> int | None:
+    try:
+        found = os.statvfs(path)
     except OSError:
-        return False
+        return None
+    return found.f_bavail * found.f_frsize
 
 
 def _flag(path: Path, flag: int) -> bool | None:
@@ -172,13 +198,43 @@ def _ratio(quota: str | None, period: str | None) -> float | None:
 
 
 def _memory_limit(root: Path) -> int | None:
-    base = root / "sys/fs/cgroup"
-    text = _read(base / "memory.max") or _read(base / "memory/memory.limit_in_bytes") or ""
-    try:
-        value = int(text)
-    except ValueError:
-        return None
-    return value if value < _UNLIMITED else None
+    value = _number(root, "memory.max", "memory/memory.limit_in_bytes")
+    return value if value is not None and value < _UNLIMITED else None
+
+
+@dataclass(frozen=True)
+class LimitsMet:
+    """How often so far the kernel refused a process or thread, and ended a process for want of memory.
+
+    Counted by the container's cgroup; None = not counted here.
+    """
+
+    processes: int | None = None
+    memory: int | None = None
+
+
+def limits_met(root: Path = Path("/")) -> LimitsMet:
+    """Read the counters as they are now."""
+    return LimitsMet(
+        processes=_counter(root, "max", "pids.events", "pids/pids.events"),
+        memory=_counter(root, "oom_kill", "memory.events", "memory/memory.oom_control"),
+    )
+
+
+def _counter(root: Path, name: str, *files: str) -> int | None:
+    """The number behind `name` in the first of `files` (cgroup v2's, v1's) that is there."""
+    for file in files:
+        for line in (_read(root / "sys/fs/cgroup" / file) or "").splitlines():
+            words = line.split()
+            if len(words) == 2 and words[0] == name and words[1].isdecimal():
+                return int(words[1])
+    return None
+
+
+def _number(root: Path, *files: str) -> int | None:
+    """The number in the first of `files` that is there; None for "max"."""
+    text = next((found for file in files if (found := _read(root / "sys/fs/cgroup" / file))), "")
+    return int(text) if text.isdecimal() else None
 
 
 def _read(path: Path) -> str | None:

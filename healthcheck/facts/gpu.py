@@ -71,7 +71,10 @@ def collect(nvml: Any = None, time_limit: float = TIME_LIMIT) -> GpuFacts:
     """
     answer: list[GpuFacts] = []
     thread = threading.Thread(target=lambda: answer.append(_ask(nvml)), daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:  # the container's limit of processes and threads
+        return GpuFacts(error=f"{error}", error_kind="other")
     thread.join(time_limit)
     return answer[0] if answer else GpuFacts(error=f"no answer within {time_limit:g} s", error_kind="timeout")
 

@@ -6,6 +6,7 @@ What an import would execute is exactly what may be broken, so everything here i
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shutil
 import subprocess
@@ -179,8 +180,12 @@ def _torch_cuda(torch: Mapping[str, str | None]) -> str | None:
 
 
 def _programs(path: str | None) -> tuple[Program, ...]:
-    with ThreadPoolExecutor(len(_PROGRAMS)) as pool:
-        return tuple(pool.map(lambda name: _program(name, path), _PROGRAMS))
+    ask = functools.partial(_program, path=path)
+    try:
+        with ThreadPoolExecutor(len(_PROGRAMS)) as pool:
+            return tuple(pool.map(ask, _PROGRAMS))
+    except RuntimeError:  # no thread to be had: the container's limit was met
+        return tuple(map(ask, _PROGRAMS))
 
 
 def _program(name: str, path: str | None) -> Program:

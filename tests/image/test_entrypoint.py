@@ -84,6 +84,12 @@ def test_a_hung_self_test_is_ended_at_its_limit_and_reported(
     assert time.monotonic() - started < 60
 
 
+def test_a_self_test_that_the_kernel_killed_is_not_called_slow(run: Runner) -> None:
+    ran = run("echo", "after", environment={"SELFTEST": "verify"}, mem_limit="40m")
+    assert (ran.code, ran.out) == (0, "after\n")
+    assert "docker run --memory 8g" in ran.err and "did not end within" not in ran.err
+
+
 @pytest.mark.parametrize("command", ["healthcheck", "bench"])
 def test_dynos_own_commands_are_not_tested_twice(run: Runner, command: str) -> None:
     ran = run(command, "--help", environment={"SELFTEST": "full"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -45,6 +46,59 @@ def test_shared_memory_is_judged_by_its_size(run: Runner, size: str, status: str
     shm = [r for r in results(ran).values() if r["title"] == "shared memory"]
     assert [r["status"] for r in shm] == [status]
     assert status == "pass" or "--shm-size" in shm[0]["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({"pids_limit": 8}, "docker run --pids-limit -1 ...  # the limit of 8 processes and threads was met"),
+        ({"mem_limit": "400m"}, "docker run --memory 8g ...  # the memory limit of 400 MiB was met"),
+        ({"read_only": True}, "docker run --tmpfs /tmp:exec ..."),
+    ],
+    ids=["processes", "memory", "read-only"],
+)
+def test_what_a_limit_breaks_names_the_limit_and_nothing_to_reinstall(
+    run: Runner, options: dict[str, Any], remedy: str
+) -> None:
+    ran = run(*VERIFY, "--json", "-", **options)
+    assert ran.code == 1 and "Traceback" not in ran.err, ran
+    failed = [r for r in results(ran).values() if r["status"] == "fail"]
+    assert failed and {r["remedy"] for r in failed} == {remedy}, failed
+
+
+@pytest.mark.parametrize("processes", [4, 5, 6])
+def test_hardly_any_process_is_still_a_report(run: Runner, processes: int) -> None:
+    ran = run(*VERIFY, pids_limit=processes)
+    assert ran.code == 1 and "Traceback" not in ran.err, ran
+    assert "DYN-WORK-008" in ran.out
+
+
+def test_a_full_output_directory_is_named_before_and_after_the_work(run: Runner) -> None:
+    fill = "head -c 70000 /dev/zero > /workspace/output/x 2>/dev/null; "
+    tmpfs = {"/workspace/output": "size=64k,uid=1000"}
+    verified = run("sh", "-c", fill + " ".join([*VERIFY, "--json", "-"]), tmpfs=tmpfs)
+    output = results(verified)["DYN-WORK-002"]
+    assert (verified.code, output["status"]) == (3, "fail") and "is full (0 MiB free)" in output["summary"]
+    bench = "bench run streams --short --device cpu --output /workspace/output/bench"
+    measured = run("sh", "-c", fill + bench, tmpfs=tmpfs)
+    assert measured.code == 3 and measured.out == "" and "free some space there" in measured.err
+
+
+def test_a_workspace_of_another_user_is_named_and_its_cure_works(run: Runner, tmp_path: Any) -> None:
+    tmp_path.chmod(0o755)
+    refused = run(*VERIFY, "--json", "-", volumes={str(tmp_path): {"bind": "/workspace"}})
+    said = results(refused)["DYN-WORK-007"]
+    assert refused.code == 3 and "/workspace/project" in said["remedy"], refused
+    cured = run(*VERIFY, "--json", "-", volumes={str(tmp_path): {"bind": "/workspace/project"}})
+    assert cured.code == 0 and results(cured)["DYN-WORK-007"]["status"] == "pass", cured
+
+
+def test_a_report_file_that_is_mounted_by_itself_is_written(run: Runner, tmp_path: Any) -> None:
+    file = tmp_path / "r.json"
+    file.touch()
+    file.chmod(0o666)
+    ran = run("healthcheck", "facts", "--json", "/r.json", volumes={str(file): {"bind": "/r.json"}})
+    assert ran.code == 0 and json.loads(file.read_text())["device"] == "auto", ran
 
 
 def test_cpu_use_by_intent_is_healthy(run: Runner) -> None:

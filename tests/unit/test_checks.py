@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from samples import HEALTHY, NO_GPU, STACK, with_, with_directory, with_gpu, with_manifest
 
-from healthcheck.checks import registry
+from healthcheck.checks import registry, workspace
 from healthcheck.checks.base import version
 from healthcheck.facts.collect import Facts
-from healthcheck.facts.container import ContainerFacts, Directory
+from healthcheck.facts.container import ContainerFacts, Directory, LimitsMet
 from healthcheck.facts.driver import DriverTraces
 from healthcheck.facts.gpu import Gpu, GpuFacts
 from healthcheck.facts.stack import Program, StackFacts
@@ -357,6 +357,90 @@ def test_a_writable_output_directory_is_said_in_words_whatever_its_path(path: st
     assert (found.status, found.summary) == (Status.PASS, said)
 
 
+def test_a_full_output_directory_is_unusable_and_says_how_full() -> None:
+    full = with_directory(HEALTHY, "output", writable=False, full=True, free_bytes=3 << 20)
+    found = judged("DYN-WORK-002", full)
+    assert (found.status, found.unusable) == (Status.FAIL, True)
+    assert found.summary == "/workspace/output is full (3 MiB free): nothing can be saved there."
+    assert found.remedy.startswith("docker run -v /path/with/space:/workspace/output")
+
+
+@pytest.mark.parametrize(("code", "role"), [("DYN-WORK-003", "cache"), ("DYN-WORK-005", "tmp")])
+def test_what_else_is_full_fails_as_full(code: str, role: str) -> None:
+    found = judged(code, with_directory(HEALTHY, role, writable=False, full=True, free_bytes=0))
+    assert found.status is Status.FAIL
+    assert "is full (0 MiB free)" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("home", "workspace_writable", "remedy"),
+    [
+        ("/home/me", True, "docker run -e HOME=/workspace ..."),
+        ("/home/me", False, 'docker run -v "$PWD":/workspace/project ...'),
+        ("/workspace", False, 'docker run -v "$PWD":/workspace/project ...'),
+    ],
+)
+def test_a_home_that_cannot_be_written_gets_a_line_that_helps(
+    home: str, workspace_writable: bool, remedy: str
+) -> None:
+    facts = with_directory(HEALTHY, "workspace", writable=workspace_writable)
+    facts = with_directory(facts, "home", path=home, writable=False)
+    found = judged("DYN-WORK-007", facts)
+    assert found.status is Status.WARN
+    assert found.remedy.startswith(remedy)
+
+
+def test_below_a_workspace_of_another_user_no_directory_is_to_be_made() -> None:
+    facts = with_directory(with_directory(HEALTHY, "models", exists=False), "workspace", writable=False)
+    assert "mkdir" not in judged("DYN-WORK-001", facts).remedy
+
+
+@pytest.mark.parametrize(
+    ("code", "limit", "status"),
+    [
+        ("DYN-WORK-008", {"process_limit": 8}, Status.WARN),
+        ("DYN-WORK-008", {"process_limit": 2048}, Status.PASS),
+        ("DYN-WORK-008", {"process_limit": None}, Status.PASS),
+        ("DYN-WORK-009", {"memory_limit": 400 << 20}, Status.WARN),
+        ("DYN-WORK-009", {"memory_limit": 8 << 30}, Status.PASS),
+        ("DYN-WORK-009", {"memory_limit": None}, Status.PASS),
+    ],
+)
+def test_limits_of_the_container_that_are_too_low_warn(
+    code: str, limit: dict[str, int | None], status: Status
+) -> None:
+    assert judged(code, with_(HEALTHY, "container", **limit)).status is status
+
+
+@pytest.mark.parametrize(
+    ("after", "limits", "remedy"),
+    [
+        (LimitsMet(0, 0), {}, ""),
+        (LimitsMet(None, None), {}, ""),
+        (
+            LimitsMet(0, 1),
+            {"memory_limit": 400 << 20},
+            "--memory 8g ...  # the memory limit of 400 MiB was met",
+        ),
+        (LimitsMet(0, 1), {}, "--memory 8g ...  # the end of the host's memory was met"),
+        (
+            LimitsMet(2, 0),
+            {"process_limit": 8},
+            "--pids-limit -1 ...  # the limit of 8 processes and threads was met",
+        ),
+    ],
+)
+def test_the_limit_that_was_met_is_named(after: LimitsMet, limits: dict[str, int], remedy: str) -> None:
+    found = workspace.shortage(LimitsMet(0, 0), after, ContainerFacts(**limits))
+    assert found == (f"docker run {remedy}" if remedy else "")
+
+
+def test_a_program_that_no_process_was_left_for_is_not_to_be_reinstalled() -> None:
+    refused = Program("ffmpeg", "/usr/bin/ffmpeg", None, "[Errno 11] Resource temporarily unavailable")
+    found = judged("DYN-STACK-007", with_(HEALTHY, "stack", programs=(refused,)))
+    assert found.remedy == "docker run --pids-limit -1 ..."
+
+
 def test_a_directory_hidden_by_a_mount_is_named() -> None:
     found = judged("DYN-WORK-001", with_directory(HEALTHY, "models", exists=False))
     assert found.remedy == "mkdir -p /workspace/models"
@@ -464,8 +548,10 @@ ANY_FACTS = st.builds(
         has_passwd_entry=FLAG,
         user=MAYBE,
         shm_bytes=NUMBERS,
+        memory_limit=NUMBERS,
+        process_limit=NUMBERS,
         directories=st.lists(
-            st.builds(Directory, ROLES, TEXT, exists=FLAG, writable=FLAG, executable=FLAG, read_only=FLAG),
+            st.builds(Directory, ROLES, TEXT, FLAG, FLAG, FLAG, FLAG, full=FLAG, free_bytes=NUMBERS),
             max_size=6,
         ).map(tuple),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import signal
 import sys
@@ -13,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import GPU, HEALTHY, NO_GPU, STACK, with_, with_gpu, with_manifest
+from samples import GPU, HEALTHY, NO_GPU, STACK, with_, with_directory, with_gpu, with_manifest
 
 from healthcheck import child, children
 from healthcheck.checks import libraries
 from healthcheck.checks.cuda import initialisation
 from healthcheck.facts.collect import Facts
+from healthcheck.facts.container import LimitsMet
 from healthcheck.result import Result, Status
 
 
@@ -98,6 +100,7 @@ def examine(
     patience: float = 0.0,
     costs: dict[str, float] | None = None,
     progress: Callable[[str], None] = lambda text: None,
+    limits_met: Callable[[], LimitsMet] = LimitsMet,
 ) -> libraries.Examination:
     (tmp_path / "played.py").write_text(CHILD)
 
@@ -116,6 +119,8 @@ def examine(
         run=run,
         progress=progress,
         costs=costs or {},
+        container=facts.container,
+        limits_met=limits_met,
     )
     return libraries.examine(exercises or (A, B, C), facts, setup)
 
@@ -170,6 +175,26 @@ def test_an_answer_that_is_no_result_fails(tmp_path: Path) -> None:
     found = examine(tmp_path, "a=lie,b=odd,c=pass")
     assert statuses(found) == ["pass", "fail", "fail", "pass"]
     assert "no result" in by_code(found)["DYN-LIB-900"].summary
+
+
+@pytest.mark.parametrize("act", ["fail", "crash"])
+def test_a_failure_where_a_limit_was_met_names_it_and_no_reinstall(tmp_path: Path, act: str) -> None:
+    counted = itertools.count()
+    facts = with_(HEALTHY, "container", process_limit=8)
+    found = examine(
+        tmp_path, f"a={act},b=pass", A, B, facts=facts, limits_met=lambda: LimitsMet(processes=next(counted))
+    )
+    by = by_code(found)
+    assert by[A.code].remedy == (
+        "docker run --pids-limit -1 ...  # the limit of 8 processes and threads was met"
+    )
+    assert by[B.code].status is Status.PASS
+
+
+def test_a_failure_without_a_temporary_directory_has_that_cure(tmp_path: Path) -> None:
+    facts = with_directory(HEALTHY, "tmp", writable=False)
+    found = by_code(examine(tmp_path, "a=fail", A, facts=facts))
+    assert found[A.code].remedy == "docker run --tmpfs /tmp:exec ..."
 
 
 def test_a_failure_without_remedy_gets_the_line_that_repeats_it(tmp_path: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -240,6 +243,68 @@ def test_the_cpu_limit_is_read_from_either_cgroup(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     assert container.collect(tmp_path, {}).cpu_limit == limit
+
+
+@pytest.mark.parametrize(
+    ("files", "limit", "met"),
+    [
+        (
+            {
+                "pids.max": "64",
+                "pids.events": "max 3",
+                "memory.events": "low 0\noom 5\noom_kill 2\noom_group_kill 0",
+            },
+            64,
+            container.LimitsMet(3, 2),
+        ),
+        (
+            {
+                "pids/pids.max": "8",
+                "pids/pids.events": "max 0",
+                "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1",
+            },
+            8,
+            container.LimitsMet(0, 1),
+        ),
+        ({"pids.max": "max"}, None, container.LimitsMet(None, None)),
+        ({}, None, container.LimitsMet(None, None)),
+    ],
+    ids=["v2", "v1", "no limit", "no cgroup"],
+)
+def test_the_limit_of_processes_and_what_was_met_are_read_from_either_cgroup(
+    tmp_path: Path, files: dict[str, str], limit: int | None, met: container.LimitsMet
+) -> None:
+    for name, text in files.items():
+        file = tmp_path / "sys/fs/cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert container.collect(tmp_path, {}).process_limit == limit
+    assert container.limits_met(tmp_path) == met
+
+
+@pytest.mark.parametrize(
+    ("number", "full"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EACCES, False)]
+)
+def test_a_full_directory_is_told_from_a_forbidden_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, full: bool
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    found = container.collect(tmp_path, {}).directory("tmp")
+    assert found and (found.writable, found.full) == (False, full)
+    assert found.free_bytes == os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
+
+
+def test_a_limit_on_threads_hides_no_other_fact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    found = collect("cpu", root=tmp_path, env={"PATH": os.environ["PATH"]}, nvml=FakeNvml())
+    assert found.gpu.error == "can't start new thread"
+    assert [program.name for program in found.stack.programs] == ["ffmpeg", "git", "nvcc"]
 
 
 def test_directories_tell_absent_from_unwritable(tmp_path: Path) -> None:
