@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from image import base, engine, explain, host, install
+from image import base, context, engine, explain, host, install
 from image import plan as planning
 from image.arguments import Arguments
 from image.base import Base
@@ -14,17 +15,16 @@ from image.plan import Pins, Plan
 from image.shell import Run
 
 BAKE_FILE = "docker-bake.hcl"
-EMPTY = "image/empty"  # stands for the wheelhouse where there is none: bake wants a directory
 
 
-def environment(plan: Plan, chosen: Base, root: Path) -> dict[str, str]:
+def environment(plan: Plan, chosen: Base) -> dict[str, str]:
     """The variables of docker-bake.hcl."""
     return {
         "BASE_IMAGE": chosen.reference,
         "BASE_IDENTITY": chosen.identity,
         "GPU_ARCHS": " ".join(plan.gpu_archs),
         "FLASH_ATTN": plan.flash_attn.route,
-        "WHEELHOUSE": plan.wheelhouse or str(root / EMPTY),
+        "WHEELHOUSE": context.WHEELS,
         "DEBIAN_MIRROR": plan.debian_mirror,
         "PYPI_INDEX": plan.pypi_index,
         "CA_BUNDLE": plan.ca_bundle,
@@ -39,14 +39,13 @@ def environment(plan: Plan, chosen: Base, root: Path) -> dict[str, str]:
 
 
 def command(plan: Plan, builder: str, buildx: str) -> list[str]:
-    """The bake call, to be run at the repository's root.
+    """The bake call, to be run in the copy that `context` makes.
 
     Its builder is the engine's own: no other sees the base image, and no other leaves its result here.
     """
     argv = ["docker", "buildx", "bake", "--builder", builder, "--file", BAKE_FILE]
     if engine.at_least(buildx, "0.19"):  # since then it asks before it reads outside the current directory
-        outside = [path for path in (plan.wheelhouse, plan.ca_bundle) if path]
-        argv += [f"--allow=fs.read={path}" for path in outside]
+        argv += [f"--allow=fs.read={plan.ca_bundle}"] if plan.ca_bundle else []
     return [*argv, plan.target]
 
 
@@ -75,7 +74,7 @@ def build(
     """
     made, facts = prepare(target, arguments, pins, root, run)
     if dry_run:
-        return _dry_run(made, facts, root, say)
+        return _dry_run(made, facts, say)
     if engine.problems(facts.engine):
         found = install.ensure(run, say, made.debian_mirror)
         made, facts = prepare(target, arguments, pins, root, run)  # now the engine's own disk is known
@@ -86,7 +85,10 @@ def build(
         arguments.base, run=run, say=say, mirror=made.debian_mirror, epoch=made.source_date_epoch
     )
     argv = command(made, found.builder, found.buildx)
-    done = run(argv, env=environment(made, chosen, root), show=True, cwd=root)
+    wheel = Path(made.wheelhouse) / made.flash_attn.wheel if made.wheelhouse else None
+    with tempfile.TemporaryDirectory(prefix="dyno-context-") as directory:
+        context.copy(root, wheel, Path(directory))
+        done = run(argv, env=environment(made, chosen), show=True, cwd=Path(directory))
     if done.ok:
         say(_afterwards(made))
     else:
@@ -94,9 +96,9 @@ def build(
     return done.returncode
 
 
-def _dry_run(made: Plan, facts: host.Host, root: Path, say: Callable[[str], None]) -> int:
+def _dry_run(made: Plan, facts: host.Host, say: Callable[[str], None]) -> int:
     chosen = Base(made.base.reference or base.REPOSITORY, "(read from the base when it is there)", "")
-    for name, value in environment(made, chosen, root).items():
+    for name, value in environment(made, chosen).items():
         say(f"{name}={value}")
     say(" ".join(command(made, facts.engine.builder or "default", facts.engine.buildx)))
     return 0

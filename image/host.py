@@ -17,6 +17,7 @@ from image.shell import Run
 from image.stack import STACK
 from image.wheel import Wheel
 
+LATEST = "dyno:latest"
 _GB = 1e9
 _CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 
@@ -44,6 +45,7 @@ class Host:
     engine: Engine
     system: System
     images: tuple[str, ...]
+    latest_flash_attn: str  # the route of what dyno:latest names now, "" where there is none
     wheelhouse: Wheelhouse | None
     ca_bundle: str  # absolute path, or "" for none
     ca_bundle_exists: bool
@@ -67,6 +69,7 @@ def read(arguments: Arguments, root: Path, run: Run) -> Host:
         engine=found,
         system=install.read_system(run),
         images=base.present(run) if found.server else (),
+        latest_flash_attn=latest_flash_attn(run) if found.server else "",
         wheelhouse=_wheelhouse(arguments.wheelhouse),
         ca_bundle=ca_bundle,
         ca_bundle_exists=Path(ca_bundle).is_file() if ca_bundle else False,
@@ -78,6 +81,13 @@ def gpu_archs(run: Run) -> tuple[str, ...]:
     """Compute capabilities of the host's GPUs, each once; () without nvidia-smi or where it cannot say."""
     done = run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"], time_limit=15)
     return parse_compute_capabilities(done.stdout) if done.ok else ()
+
+
+def latest_flash_attn(run: Run) -> str:
+    """The label of the image that dyno:latest names now: by which route flash-attn came into it."""
+    label = '{{index .Config.Labels "dyno.flash-attn"}}'
+    done = run(["docker", "image", "inspect", "--format", label, LATEST], time_limit=30)
+    return done.stdout.strip() if done.ok else ""
 
 
 def parse_compute_capabilities(text: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from image import base, wheel
 from image.arguments import Arguments
 from image.fault import Exit, Fault
-from image.host import Host
+from image.host import LATEST, Host
 from image.requirements import digest, parse
 from image.stack import Stack
 from image.wheel import Wheel
@@ -129,7 +129,8 @@ def make(target: str, arguments: Arguments, pins: Pins, host: Host) -> Plan | tu
         lock_digest=lock_digest,
         build_id=digest(identity)[:16],
         source_date_epoch=host.source_date_epoch,
-        notes=_notes(host, pins.stack, flash, arguments),
+        notes=_notes(host, pins.stack, flash, arguments)
+        + _moves(tags(target, arguments.tag, pins, flash.route), flash, host),
     )
 
 
@@ -296,7 +297,7 @@ def tags(target: str, asked: str, pins: Pins, route: str) -> tuple[str, ...]:
     torch = ".".join(pins.version("torch").split(".")[:2])
     cuda = ".".join(pins.stack.cuda_toolkit.split(".")[:2])
     name = f"dyno:torch{torch}-cuda{cuda}{'-noflash' if route == 'none' else ''}{devel}"
-    return (name,) if devel else (name, "dyno:latest")
+    return (name,) if devel else (name, LATEST)
 
 
 def _with_repository(asked: str) -> str:
@@ -322,3 +323,13 @@ def _notes(host: Host, stack: Stack, flash: FlashAttention, arguments: Arguments
     if host.wheelhouse and flash.route != "wheelhouse":
         notes.append(f"WHEELHOUSE is not used, because FLASH_ATTN={arguments.flash_attn}")
     return tuple(notes)
+
+
+def _moves(names: tuple[str, ...], flash: FlashAttention, host: Host) -> tuple[str, ...]:
+    """What a user of dyno:latest would lose by this build: said before it, and how to keep it."""
+    if LATEST not in names or flash.route != "none" or host.latest_flash_attn in ("", "none"):
+        return ()
+    return (
+        f"{LATEST} names an image with flash-attn ({host.latest_flash_attn}) and will name this one, "
+        "which has none; TAG=mine leaves it where it is",
+    )

@@ -49,6 +49,7 @@ def host(**changes: Any) -> Host:
         "engine": ENGINE,
         "system": DEBIAN,
         "images": (),
+        "latest_flash_attn": "",
         "wheelhouse": None,
         "ca_bundle": "",
         "ca_bundle_exists": False,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from image_fakes import PINS, ROOT, FakeRun, host
 
-from image import build, plan
+from image import build, context, plan
 from image import host as hosts
 from image.arguments import Arguments
 from image.base import Base
@@ -60,12 +60,11 @@ def _plan(**arguments_: str) -> Plan:
 
 
 def test_bake_gets_every_variable_of_its_file() -> None:
-    variables = build.environment(_plan(gpu_archs="9.0 8.9"), Base("base:1", "id", ""), ROOT)
+    variables = build.environment(_plan(gpu_archs="9.0 8.9"), Base("base:1", "id", ""))
     assert variables["GPU_ARCHS"] == "8.9 9.0"
     assert variables["BASE_IMAGE"] == "base:1"
     assert variables["FLASH_ATTN"] == "source"
     assert variables["TAGS"] == "dyno:torch2.8-cuda12.4,dyno:latest"
-    assert Path(variables["WHEELHOUSE"]).is_dir(), "the empty stand-in is in the repository"
     assert all(isinstance(value, str) for value in variables.values())
 
 
@@ -78,3 +77,57 @@ def test_the_engines_own_builder_builds() -> None:
     argv = build.command(_plan(), "desktop-linux", "0.13.1")
     assert argv[argv.index("--builder") + 1] == "desktop-linux"
     assert argv[-1] == "runtime"
+
+
+def _listing(directory: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(p.relative_to(directory)): (p.lstat().st_mode & 0o777, _content(p))
+        for p in sorted(directory.rglob("*"))
+    }
+
+
+def _content(path: Path) -> bytes:
+    if path.is_symlink():
+        return bytes(path.readlink())
+    return b"" if path.is_dir() else path.read_bytes()
+
+
+def test_every_checkout_gives_the_engine_the_same(tmp_path: Path) -> None:
+    root, other = tmp_path / "one", tmp_path / "two"
+    context.copy(ROOT, None, _empty(root))
+    for path in root.rglob("*"):  # what a umask of 077 leaves, and an editor
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode & 0o700)
+    (root / "image/plan.py~").touch()
+    (root / "healthcheck/__pycache__").mkdir()
+    (root / "healthcheck/__pycache__/cli.pyc").touch()
+    context.copy(root, None, _empty(other))
+    found, expected = _listing(other), _listing(_copied(tmp_path / "three"))
+    assert found == expected
+    assert found["image/step"][0] == 0o755 and found["Dockerfile"][0] == 0o644
+
+
+def test_of_a_wheelhouse_only_the_wheel_that_is_taken_counts(tmp_path: Path) -> None:
+    house = _empty(tmp_path / "house")
+    for name in ("flash_attn-2.8.2-a.whl", "flash_attn-2.8.1-b.whl", "notes.txt"):
+        (house / name).write_text(name)
+    context.copy(ROOT, house / "flash_attn-2.8.2-a.whl", _empty(tmp_path / "copy"))
+    wheels = tmp_path / "copy" / context.WHEELS
+    assert {f.name: f.read_text() for f in wheels.iterdir()} == {
+        "flash_attn-2.8.2-a.whl": "flash_attn-2.8.2-a.whl"
+    }
+
+
+def test_the_copy_holds_all_that_the_dockerfile_may_see() -> None:
+    seen = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    assert seen and set(seen) <= set(context.PARTS)
+
+
+def _empty(directory: Path) -> Path:
+    directory.mkdir()
+    return directory
+
+
+def _copied(directory: Path) -> Path:
+    context.copy(ROOT, None, _empty(directory))
+    return directory

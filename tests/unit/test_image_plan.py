@@ -135,6 +135,24 @@ def test_doing_without_is_never_silent() -> None:
     assert "FLASH_ATTN=source" in explain.plan(result, host(cores=2))
 
 
+@pytest.mark.parametrize(
+    ("latest", "asked", "told"),
+    [("wheelhouse", {}, True), ("none", {}, False), ("", {}, False), ("source", {"tag": "mine"}, False)],
+)
+def test_moving_latest_to_an_image_without_flash_attn_is_said_before(
+    latest: str, asked: dict[str, str], told: bool
+) -> None:
+    on = host(cores=2, latest_flash_attn=latest)
+    result = made(on=on, **asked)
+    note = f"dyno:latest names an image with flash-attn ({latest}) and will name this one, which has none;"
+    assert result.flash_attn.route == "none"
+    assert (note in " ".join(explain.plan(result, on).split())) == told
+
+
+def test_latest_keeps_its_name_where_flash_attn_stays() -> None:
+    assert not [n for n in made(on=host(latest_flash_attn="source")).notes if "dyno:latest" in n]
+
+
 def test_auto_takes_a_matching_wheel() -> None:
     result = made(on=host(cores=2, wheelhouse=house(RIGHT, cubins=("8.0",))))
     assert (result.flash_attn.route, result.flash_attn.wheel, result.wheelhouse) == (
