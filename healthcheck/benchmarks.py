@@ -26,7 +26,7 @@ from healthcheck.signals import Interrupted
 
 MODULE = "healthcheck.bench"
 HARNESS = ("DYN-BENCH-000", "benchmarks")
-GATES = ("GPU", "driver", "CUDA")  # groups of checks that say whether a GPU can be measured at all
+GATES = ("GPU", "DRIVER", "CUDA")  # subjects of checks that say whether a GPU can be measured at all
 SHORT = ("attention", "compile", "streams")  # what a self-test runs
 SHORT_LIMIT = 150.0  # seconds for one child
 FULL_LIMIT = 900.0

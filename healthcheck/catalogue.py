@@ -26,5 +26,6 @@ def of_selftest() -> Mapping[str, str]:
 
 def of_bench(scenarios: Iterable[str]) -> Mapping[str, str]:
     """What `bench run` answers: whether there is a GPU to measure, and each of `scenarios`."""
-    gates = {c.code: c.title for c in registry.CHECKS if registry.group(c.code) in benchmarks.GATES}
+    gates = {c.code: c.title for c in registry.CHECKS if registry.subject(c.code) in benchmarks.GATES}
+    gates |= dict((INITIALISATION,))
     return gates | dict(benchmarks.identity(name) for name in scenarios)

@@ -51,7 +51,7 @@ def usable_device(facts: Facts, results: Iterable[Result]) -> tuple[str, str]:
     if facts.device == "cpu":
         return "cpu", "CPU use declared"
     for result in results:
-        if result.unusable and registry.group(result.code) in ("GPU", "driver"):
+        if result.unusable and registry.subject(result.code) in ("GPU", "DRIVER"):
             return "cpu", f"see {result.code}"
     return "cuda", ""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from healthcheck.checks.base import Check, Verdict, failed, passed, skipped, version
 from healthcheck.facts.stack import CPU_BUILD
+from healthcheck.remedies import OUT_OF_MEMORY, known_remedy
 from healthcheck.result import Result, Status
 
 if TYPE_CHECKING:
@@ -59,23 +59,6 @@ def _wanted_torch(facts: Facts) -> str:
 
 
 INITIALISATION = ("DYN-CUDA-002", "CUDA initialisation")
-_UPGRADE = "Upgrade the host's NVIDIA driver to 550.90.07 or newer."
-_OWN_LIBRARY = "unset LD_LIBRARY_PATH  # it puts another libcuda.so.1 before the host's"
-# What the driver says, by number or in words -> the line that fixes it. The first that matches counts.
-_REMEDIES = (
-    (r"\b804\b|forward compatibility", f"{_UPGRADE}\n{_OWN_LIBRARY}"),
-    (r"\b803\b|unsupported display driver", f"{_OWN_LIBRARY}\n{_UPGRADE}"),
-    (r"\b802\b|not yet initialized", "sudo systemctl start nvidia-fabricmanager  # on the host"),
-    (r"\b34\b|stub library", _OWN_LIBRARY),
-    (r"\b35\b|driver version is insufficient|driver on your system is too old", _UPGRADE),
-    (r"\b222\b|unsupported toolchain", _UPGRADE),
-    (r"\b46\b|busy or unavailable", "sudo nvidia-smi -c DEFAULT  # on the host; or end what holds the GPU"),
-    (r"\b100\b|no CUDA-capable|No CUDA GPUs|no NVIDIA driver", "docker run --rm -it --gpus all dyno"),
-    (
-        r"\b999\b|unknown error",
-        "sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm  # on the host; reboot it if that fails",
-    ),
-)
 
 
 def initialisation(error: str | None) -> Result:
@@ -84,7 +67,9 @@ def initialisation(error: str | None) -> Result:
         return Result(*INITIALISATION, Status.SKIP, "needs a GPU")
     if not error:
         return Result(*INITIALISATION, Status.PASS, "a tensor was made on the GPU")
-    remedy = next((line for pattern, line in _REMEDIES if re.search(pattern, error, re.I)), None)
+    remedy = known_remedy(error)
+    if remedy == OUT_OF_MEMORY:  # the environment is sound, and only taken
+        return Result(*INITIALISATION, Status.FAIL, f"The GPU's memory is full: {error}", remedy)
     return Result(
         *INITIALISATION,
         Status.FAIL,

@@ -167,6 +167,21 @@ def examine(exercises: Sequence[Exercise], facts: Facts, setup: Setup) -> Examin
     )
 
 
+def cuda_error(deadline: children.Deadline, run: children.Run = child.run) -> str:
+    """Why CUDA does not start in a child, "" where it does."""
+    outcome = run(
+        MODULE,
+        ["--device", "cuda", "--start"],
+        time_limit=min(deadline.left, CHILD_LIMIT),
+        environment=children.environment(),
+    )
+    said = [str(e.get("error") or "") for e in outcome.events if e.get("event") == "device"]
+    if said:
+        return said[0]
+    words = children.last_words(outcome)
+    return f"the process that tried {outcome.cause}{f' ({words})' if words else ''}"
+
+
 def room(facts: Facts, device: str) -> int:
     """How many children the machine can hold at once on `device`, at least 1 and at most MOST_LANES.
 

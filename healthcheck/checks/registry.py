@@ -22,10 +22,14 @@ GROUPS = {
 }
 
 
+def subject(code: str) -> str:
+    """ "DYN-LIB-003" -> "LIB": what decisions go by. A heading is for readers and may change."""
+    return code.split("-")[1] if code.count("-") >= 2 else code
+
+
 def group(code: str) -> str:
-    """ "DYN-LIB-003" -> "libraries"."""
-    subject = code.split("-")[1] if code.count("-") >= 2 else code
-    return GROUPS.get(subject, subject.lower())
+    """ "DYN-LIB-003" -> "libraries", the heading in the report."""
+    return GROUPS.get(subject(code), subject(code).lower())
 
 
 def judge(facts: Facts) -> list[Result]:

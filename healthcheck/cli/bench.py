@@ -18,7 +18,8 @@ import typer
 from pydantic import ValidationError
 
 from healthcheck import benchmarks, catalogue, children, claims, options, output, verify
-from healthcheck.checks import registry
+from healthcheck.checks import libraries, registry
+from healthcheck.checks.cuda import initialisation
 from healthcheck.cli.shared import (
     Device,
     Json,
@@ -102,7 +103,7 @@ def run_command(
     results = None if kept_in is None else output.fresh_directory(Path(kept_in), datetime.now(timezone.utc))
     deadline = children.Deadline(chosen.time_limit)
     log: list[str] = []
-    found = _found(chosen.device)
+    found = _found(chosen.device, deadline)
     signal: Interrupted | None = None
     if found.device == "cuda" or chosen.device == "cpu":
         with narrated(log) as progress:
@@ -197,12 +198,14 @@ def scenarios() -> Mapping[str, benchmarks.ScenarioInfo]:
         ) from None
 
 
-def _found(device: str) -> verify.Verification:
+def _found(device: str, deadline: children.Deadline) -> verify.Verification:
     """The facts, and of the checks those that say whether the GPU can be measured at all."""
     facts = collect(device)
-    results = tuple(r for r in registry.judge(facts) if registry.group(r.code) in benchmarks.GATES)
+    results = [r for r in registry.judge(facts) if registry.subject(r.code) in benchmarks.GATES]
     usable, why = verify.usable_device(facts, results)
-    return verify.Verification(facts, usable, why, results)
+    error = libraries.cuda_error(deadline) if usable == "cuda" else None
+    results.append(initialisation(error))
+    return verify.Verification(facts, "cpu" if error else usable, why, tuple(results))
 
 
 def _read(file: Path) -> Report:

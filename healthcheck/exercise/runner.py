@@ -14,7 +14,7 @@ from typing import Any
 from healthcheck import wire
 from healthcheck.exercise import EXERCISES
 from healthcheck.exercise.base import SENTENCE, Exercise, Skip, Wrong, cuda_fault, need
-from healthcheck.exercise.remedies import reinstall, remedy_for
+from healthcheck.remedies import reinstall, remedy_for
 
 Emit = Callable[[Mapping[str, Any]], None]
 _WARNINGS_KEPT = 10
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.device == "cuda":
         fault = cuda_fault()
         wire.emit({"event": "device", "error": fault})
-        if fault:
+        if fault or options.start:
             return 0  # said once: every exercise would only say it again
     run_all(chosen, options.device, wire.emit, _start_again)
     return 0
@@ -180,5 +180,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m healthcheck.exercise")
     parser.add_argument("names", nargs="*", metavar="NAME", help="exercises to run; all when none is named")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--start", action="store_true", help="say whether CUDA starts, and end")
     parser.add_argument("--list", action="store_true", help="print names and codes as JSON and end")
     return parser.parse_args(arguments)

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from samples import HEALTHY, NO_GPU, STACK, with_, with_directory, with_gpu, with_manifest
 
+from healthcheck import catalogue, verify
 from healthcheck.checks import registry, workspace
 from healthcheck.checks.base import version
 from healthcheck.facts.collect import Facts
@@ -154,6 +155,13 @@ def test_nothing_of_a_driver_passes_where_there_is_none(facts: Facts) -> None:
     found = [result for result in registry.judge(facts) if registry.group(result.code) in groups]
     assert len(found) == 9
     assert [result.code for result in found if result.status is Status.PASS] == []
+
+
+def test_a_renamed_heading_lets_no_old_driver_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "GROUPS", {subject: f"all about {subject}" for subject in registry.GROUPS})
+    old = with_(HEALTHY, "gpu", driver="470.256.02")
+    assert verify.usable_device(old, registry.judge(old)) == ("cpu", "see DYN-DRIVER-001")
+    assert [c for c in catalogue.of_bench(()) if c.startswith("DYN-DRIVER")] != []
 
 
 def test_an_unknown_version_is_not_filled_in_from_another() -> None:

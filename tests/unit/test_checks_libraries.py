@@ -21,6 +21,7 @@ from healthcheck.checks import libraries
 from healthcheck.checks.cuda import initialisation
 from healthcheck.facts.collect import Facts
 from healthcheck.facts.container import LimitsMet
+from healthcheck.remedies import known_remedy
 from healthcheck.result import Result, Status
 
 
@@ -294,7 +295,9 @@ def test_a_cuda_that_does_not_start_is_one_finding_and_the_rest_runs_on_the_cpu(
         ("Error 802: system not yet initialized", "nvidia-fabricmanager"),
         ("CUDA unknown error - this may be due to an incorrectly set up environment", "nvidia_uvm"),
         ("RuntimeError: No CUDA GPUs are available", "--gpus all"),
-        ("the provided PTX was compiled with an unsupported toolchain.", "driver to 550.90.07"),
+        ("the provided PTX was compiled with an unsupported toolchain.", "driver to 570"),
+        ("CUDA error 222", "driver to 570"),
+        ("CUDA driver error (error code 34)", "unset LD_LIBRARY_PATH"),
         ("something nobody has seen", "nvidia-smi"),
     ],
 )
@@ -302,6 +305,43 @@ def test_what_cuda_says_at_its_start_has_a_line_that_fixes_it(error: str, remedy
     found = initialisation(error)
     assert (found.status, found.unusable) == (Status.FAIL, True)
     assert error in found.summary and remedy in found.remedy and "pip" not in found.remedy
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of "
+        "23.65 GiB of which 34.00 MiB is free. Process 804 has 23.6 GiB memory in use.",
+        "RuntimeError: CUDA error: out of memory",
+    ],
+)
+def test_a_full_gpu_is_full_and_no_broken_environment(error: str) -> None:
+    found = initialisation(error)
+    assert (found.status, found.unusable) == (Status.FAIL, False)
+    assert found.summary.startswith("The GPU's memory is full: ")
+    assert found.remedy.startswith("nvidia-smi  # names the processes")
+
+
+@pytest.mark.parametrize(
+    "text", ["34.00 MiB is free", "error at 804.5 MHz", "pid 222", "Error 34.00", "803 files"]
+)
+def test_a_number_that_is_no_error_code_is_not_read_as_one(text: str) -> None:
+    assert known_remedy(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (child.Outcome(({"event": "device", "error": ""},), 0, False, "", 1.0), ""),
+        (child.Outcome(({"event": "device", "error": "Error 804"},), 0, False, "", 1.0), "Error 804"),
+        (
+            child.Outcome((), -11, False, "noise\nlast words\n", 1.0),
+            "the process that tried was ended by SIGSEGV (last words)",
+        ),
+    ],
+)
+def test_whether_cuda_starts_is_asked_in_a_child_that_may_die(outcome: child.Outcome, said: str) -> None:
+    assert libraries.cuda_error(children.Deadline(60), run=lambda *_, **__: outcome) == said
 
 
 def test_a_cuda_that_starts_passes_and_one_that_is_not_wanted_is_skipped() -> None:

@@ -12,11 +12,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from samples import HEALTHY
 
-from healthcheck import __version__
+from healthcheck import __version__, children
 from healthcheck.checks import libraries
+from healthcheck.cli import bench
 from healthcheck.output import cannot_write
-from healthcheck.result import Exit
+from healthcheck.result import Exit, Status, exit_code
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -395,6 +397,20 @@ def test_a_file_that_is_no_report_is_one_line_and_2(
     ended = call(site, "bench", "report", str(file))
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.count("\n") == 1 and said in ended.stderr
+
+
+def test_a_benchmark_where_cuda_does_not_start_has_the_verdict_and_the_cure_of_verify(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bench, "collect", lambda device: HEALTHY)
+    monkeypatch.setattr(
+        libraries, "cuda_error", lambda deadline: "Error 804: forward compatibility was attempted"
+    )
+    found = bench._found("auto", children.Deadline(60))
+    assert (found.device, exit_code(found.results)) == ("cpu", Exit.UNUSABLE)
+    (failed,) = [result for result in found.results if result.status is Status.FAIL]
+    assert failed.code == "DYN-CUDA-002"
+    assert "Upgrade the host's NVIDIA driver" in failed.remedy and "bench run" not in failed.remedy
 
 
 def test_bench_run_without_a_gpu_ends_with_3_and_measures_nothing(site: Path) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from healthcheck.exercise import EXERCISES, Exercise, Finding, Skip, Wrong
-from healthcheck.exercise.remedies import remedy_for
 from healthcheck.exercise.runner import attempt, main, run_all, telling_line
+from healthcheck.remedies import remedy_for
 
 ROOT = Path(__file__).parents[2]
 CODES = {  # published: a code never changes its meaning
