@@ -87,6 +87,8 @@ def ensure(
         choice = Choice("bootstrap", "", f"{reference} cannot be pulled")
     if choice.action == "bootstrap":
         reference = _bootstrap(run, say, mirror, epoch)
+    if reference == asked:
+        _need_suite(reference, run)
     base = _inspect(reference, choice.reason, run)
     say(f"base: {base.note}")
     return base
@@ -102,6 +104,19 @@ def _pull(reference: str, asked: str, run: Run, say: Callable[[str], None]) -> b
             [Fault(f"BASE={asked}: {done.last_line}", "an image that is here or can be pulled", remedy)]
         )
     return done.ok
+
+
+def _need_suite(reference: str, run: Run) -> None:
+    """Stop where a base that was named is another system: the build would find out after its downloads."""
+    argv = ["docker", "run", "--rm", "--network", "none", "--entrypoint", "cat", reference, "/etc/os-release"]
+    done = run(argv, time_limit=60)
+    release = install.parse_os_release(done.stdout) if done.ok else {}
+    if release.get("ID") == "debian" and release.get("VERSION_CODENAME") == STACK.suite:
+        return
+    unread = "without /etc/os-release" if done.ok else f"not to be read: {done.last_line}"
+    found = release.get("PRETTY_NAME") or release.get("ID") or unread
+    remedy = f"BASE=debian:{STACK.suite}-slim, an image made from it, or BASE=bootstrap"
+    raise Stop([Fault(f"BASE={reference} is {found}", f"Debian {STACK.suite}", remedy)])
 
 
 def sources(mirror: str, suite: str) -> list[str]:

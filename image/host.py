@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,7 +49,7 @@ class Host:
     latest_flash_attn: str  # the route of what dyno:latest names now, "" where there is none
     wheelhouse: Wheelhouse | None
     ca_bundle: str  # absolute path, or "" for none
-    ca_bundle_exists: bool
+    ca_bundle_fault: str  # why the engine's packages could not trust it, in a clause; "" for none
     source_date_epoch: int
 
 
@@ -72,7 +73,7 @@ def read(arguments: Arguments, root: Path, run: Run) -> Host:
         latest_flash_attn=latest_flash_attn(run) if found.server else "",
         wheelhouse=_wheelhouse(arguments.wheelhouse),
         ca_bundle=ca_bundle,
-        ca_bundle_exists=Path(ca_bundle).is_file() if ca_bundle else False,
+        ca_bundle_fault=certificate_fault(Path(ca_bundle)) if ca_bundle else "",
         source_date_epoch=_epoch(os.environ),
     )
 
@@ -150,7 +151,7 @@ def _wheelhouse(directory: str) -> Wheelhouse | None:
 def _unreadable(file: str) -> Wheel:
     named = wheel.parse(file)
     assert named is not None
-    return replace(named, version=f"{named.version} in a file that is no zip archive")
+    return replace(named, version=f"{named.version} in a file that is no whole zip archive")
 
 
 def _ca_bundle(asked: str, environment: Mapping[str, str]) -> str:
@@ -161,6 +162,17 @@ def _ca_bundle(asked: str, environment: Mapping[str, str]) -> str:
         return str(Path(asked).expanduser().resolve())
     candidates = (environment.get("SSL_CERT_FILE", ""), *_CA_FILES)
     return next((str(Path(c).resolve()) for c in candidates if c and Path(c).is_file()), "")
+
+
+def certificate_fault(path: Path) -> str:
+    """Why `path` holds no certificates in PEM form that a client can load, in a clause; "" where it does."""
+    if not path.is_file():
+        return "is no file"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
+    except (OSError, ValueError) as error:  # ssl's own errors are OSErrors
+        return f"holds no certificate that can be read ({getattr(error, 'reason', None) or error})"
+    return ""
 
 
 def _epoch(environment: Mapping[str, str]) -> int:

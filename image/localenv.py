@@ -36,7 +36,8 @@ def ensure(
     if (venv / "bin/python").exists() and all(stamp.get(part) == value for part, value in wanted.items()):
         say("env: .venv is as the locks say")
         return
-    _make(venv, run, say)
+    if _make(venv, run, say):
+        stamp = {}  # of the environment that was there before
     uv = _uv(venv, texts["test.lock"], index, run, say)
     if stamp.get("test") != wanted["test"]:
         say("env: tools and tests")
@@ -140,10 +141,11 @@ def _succeed(done: Done, what: str, index: str) -> None:
         )
 
 
-def _make(venv: Path, run: Run, say: Callable[[str], None]) -> None:
+def _make(venv: Path, run: Run, say: Callable[[str], None]) -> bool:
+    """Whether the environment had to be made anew, and is empty now."""
     own = run([str(venv / "bin/python"), "-c", "import sys, pip; print(*sys.version_info[:2])"])
     if own.ok and tuple(map(int, own.stdout.split())) in SUPPORTED:
-        return
+        return False
     python = find_python(run)
     _need_ensurepip(python, run, say)
     say(f"env: making .venv with {python}")
@@ -159,6 +161,7 @@ def _make(venv: Path, run: Run, say: Callable[[str], None]) -> None:
                 )
             ]
         )
+    return True
 
 
 def find_python(

@@ -241,8 +241,10 @@ def _argument_faults(target: str, arguments: Arguments, host: Host) -> list[Faul
     ):
         if not value:
             faults.append(Fault(f"{name} is empty", "a value", f"leave {name} out for its default"))
-    if arguments.ca_bundle not in ("auto", "none") and not host.ca_bundle_exists:
-        faults.append(Fault(f"CA_BUNDLE={host.ca_bundle} is no file", "a PEM file", "a path, auto or none"))
+    if arguments.ca_bundle not in ("auto", "none") and host.ca_bundle_fault:
+        needed = "certificates in PEM form (-----BEGIN CERTIFICATE-----)"
+        cure = "openssl x509 -inform der -in FILE -out FILE.pem converts one; or CA_BUNDLE=auto, or none"
+        faults.append(Fault(f"CA_BUNDLE={host.ca_bundle} {host.ca_bundle_fault}", needed, cure))
     kind = _NAME if {"/", ":"} & set(arguments.tag) else _TAG
     if arguments.tag and not kind.fullmatch(arguments.tag):
         needed = "a tag, or an image name in lower case with one"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from image.requirements import canonical
 
 _FATBIN = struct.pack("<I", 0xBA55ED50)
 _PTX, _CUBIN = 1, 2
+# What zipfile raises for a file cut short, changed on its way, encrypted or packed in a way it does not know.
+_DAMAGED = (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, ValueError)
 _LOOK = 64  # bytes; every payload begins with a magic number or compressed text
 
 
@@ -98,7 +101,7 @@ def _number(arch: str) -> tuple[int, int]:
 
 
 def read(path: Path) -> Wheel | None:
-    """Parse the wheel at `path`, with the device code of its libraries. Not a wheel or not readable: None."""
+    """Parse the wheel at `path`, with the device code of its libraries. Not a wheel or not whole: None."""
     named = parse(path.name)
     if named is None:
         return None
@@ -108,7 +111,7 @@ def read(path: Path) -> Wheel | None:
             for member in archive.namelist():
                 if member.endswith(".so"):
                     found |= device_code(archive.read(member))
-    except (OSError, zipfile.BadZipFile):
+    except _DAMAGED:
         return None
     return parse(path.name, _archs(found, _CUBIN), _archs(found, _PTX))
 

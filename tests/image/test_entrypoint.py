@@ -70,7 +70,6 @@ def test_an_unknown_command_ends_with_127(run: Runner) -> None:
 def test_a_hung_self_test_is_ended_at_its_limit_and_reported(
     run: Runner, policy: str, code: int, out: str
 ) -> None:
-    started = time.monotonic()
     ran = faked(
         run,
         "trap '' TERM; sleep 300 & wait; sleep 300",
@@ -81,7 +80,6 @@ def test_a_hung_self_test_is_ended_at_its_limit_and_reported(
     )
     assert (ran.code, ran.out) == (code, out)
     assert "did not end within SELFTEST_TIMEOUT=2" in ran.err
-    assert time.monotonic() - started < 60
 
 
 def test_a_self_test_that_the_kernel_killed_is_not_called_slow(run: Runner) -> None:

@@ -52,7 +52,7 @@ def host(**changes: Any) -> Host:
         "latest_flash_attn": "",
         "wheelhouse": None,
         "ca_bundle": "",
-        "ca_bundle_exists": False,
+        "ca_bundle_fault": "",
         "source_date_epoch": 1,
     }
     return Host(**{**facts, **changes})

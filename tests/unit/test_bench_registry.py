@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from healthcheck.bench import METHOD_VERSION, SCENARIOS, load
+from healthcheck.bench import SCENARIOS, load
 from healthcheck.bench.scenario import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -38,10 +38,6 @@ def test_cases_and_variants_have_names_of_their_own_and_rivals(name: str, machin
         assert len({v.name for v in case.variants}) == len(case.variants) >= 1
         assert case.batch >= 1
         assert not case.variants[0].part, "the baseline is a rival"
-
-
-def test_the_method_has_a_version() -> None:
-    assert METHOD_VERSION == 2
 
 
 def test_the_list_and_the_recipes_need_no_torch() -> None:

@@ -10,12 +10,13 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from types import SimpleNamespace, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from samples import HEALTHY, NO_GPU
@@ -498,6 +499,31 @@ def test_facts_survive_json(found: Facts) -> None:
     assert FACTS.validate_json(json.dumps(dataclasses.asdict(found))) == found
 
 
-@given(st.builds(Facts, device=st.sampled_from(["auto", "cuda", "cpu"])))
+def any_value(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of a type, every field of a dataclass drawn: hypothesis leaves those with a default alone."""
+    if dataclasses.is_dataclass(hint):
+        hints = get_type_hints(hint)
+        return st.builds(
+            hint, **{field.name: any_value(hints[field.name]) for field in dataclasses.fields(hint)}
+        )
+    inner = get_args(hint)
+    if get_origin(hint) is tuple:
+        return st.lists(any_value(inner[0]), max_size=3).map(tuple)
+    if get_origin(hint) in (Union, UnionType):
+        return st.one_of(*map(any_value, inner))
+    if get_origin(hint) is Mapping:
+        return st.dictionaries(any_value(inner[0]), any_value(inner[1]), max_size=3)
+    return st.floats(allow_nan=False, allow_infinity=False) if hint is float else st.from_type(hint)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(any_value(Facts))
 def test_any_facts_survive_json(found: Facts) -> None:
     assert FACTS.validate_json(json.dumps(dataclasses.asdict(found))) == found
+
+
+def test_the_facts_that_are_drawn_differ_in_their_innermost_fields() -> None:
+    found = find(
+        any_value(Facts), lambda f: any(gpu.memory_used for gpu in f.gpu.gpus or ()) and bool(f.stack.lost)
+    )
+    assert found != Facts()

@@ -84,6 +84,30 @@ def test_a_base_that_was_named_and_cannot_be_had_stops_the_build() -> None:
         base.ensure("mine:1", run=run, say=print, mirror="http://m", epoch=1)
 
 
+@pytest.mark.parametrize(
+    ("release", "found"),
+    [
+        ('PRETTY_NAME="Ubuntu 24.04 LTS"\nID=ubuntu\nVERSION_CODENAME=noble\n', "Ubuntu 24.04 LTS"),
+        ('PRETTY_NAME="Debian 12"\nID=debian\nVERSION_CODENAME=bookworm\n', "Debian 12"),
+        ("", "without /etc/os-release"),
+    ],
+)
+def test_a_base_that_is_another_system_stops_before_the_build(release: str, found: str) -> None:
+    answers = {("docker", "image", "ls"): Done(0, "mine:1\n"), ("docker", "run"): Done(0, release)}
+    with pytest.raises(Stop, match=f"BASE=mine:1 is {found}; needed: Debian trixie"):
+        base.ensure("mine:1", run=FakeRun(answers), say=print, mirror="http://m", epoch=1)
+
+
+def test_a_base_of_the_right_suite_is_taken() -> None:
+    answers = {
+        ("docker", "image", "ls"): Done(0, "mine:1\n"),
+        ("docker", "run"): Done(0, "ID=debian\nVERSION_CODENAME=trixie\n"),
+        ("docker", "image", "inspect"): Done(0, json.dumps({"Created": ""})),
+    }
+    made = base.ensure("mine:1", run=FakeRun(answers), say=print, mirror="http://m", epoch=1)
+    assert made.reference == "mine:1"
+
+
 def test_auto_uses_the_official_image_where_it_can_be_pulled() -> None:
     inspected = json.dumps({"RepoDigests": ["debian@sha256:bb"], "Created": ""})
     answers = {

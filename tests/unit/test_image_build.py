@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from image_fakes import PINS, ROOT, FakeRun, host
 
 from image import build, context, plan
@@ -35,6 +36,32 @@ def test_the_build_trusts_what_the_host_trusts_unless_told_otherwise(tmp_path: P
     assert hosts._ca_bundle(str(tmp_path / "no"), {}) == str(tmp_path / "no")
 
 
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (None, "is no file"),
+        (b"", "holds no certificate that can be read"),
+        (bytes(range(256)), "holds no certificate that can be read"),
+        (b"-----BEGIN CERTIFICATE-----\nbm90IG9uZQ==\n-----END CERTIFICATE-----\n", "holds no certificate"),
+        (b"-----BEGIN PRIVATE KEY-----\nbm90IG9uZQ==\n-----END PRIVATE KEY-----\n", "holds no certificate"),
+    ],
+)
+def test_a_bundle_without_a_certificate_is_a_fault_before_the_build(
+    tmp_path: Path, content: bytes | None, fault: str
+) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_bytes(content)
+    assert hosts.certificate_fault(file).startswith(fault)
+
+
+def test_a_bundle_with_certificates_is_none() -> None:
+    found = hosts._ca_bundle("auto", {})
+    if not found:
+        pytest.skip("this machine trusts nothing")
+    assert hosts.certificate_fault(Path(found)) == ""
+
+
 def test_the_build_time_is_the_environments_or_the_stacks() -> None:
     assert hosts._epoch({"SOURCE_DATE_EPOCH": "5"}) == 5
     assert hosts._epoch({"SOURCE_DATE_EPOCH": "soon"}) == STACK.source_date_epoch
@@ -48,13 +75,11 @@ def test_a_damaged_wheel_in_the_wheelhouse_is_a_fault(tmp_path: Path) -> None:
     assert found is not None
     result = plan.make("runtime", Arguments(), PINS, host(wheelhouse=found))
     assert not isinstance(result, Plan)
-    assert "no zip archive" in result[0].found
+    assert "no whole zip archive" in result[0].found
 
 
 def _plan(**arguments_: str) -> Plan:
-    made = plan.make(
-        "runtime", Arguments(**arguments_), PINS, host(ca_bundle="/ca.pem", ca_bundle_exists=True)
-    )
+    made = plan.make("runtime", Arguments(**arguments_), PINS, host(ca_bundle="/ca.pem"))
     assert isinstance(made, Plan)
     return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,26 @@ def test_a_stamp_that_matches_the_locks_is_all_a_second_call_reads(tmp_path: Pat
     run = FakeRun({})
     localenv.ensure(tmp_path, run, print, {}, torch=False)
     assert run.seen == []
+
+
+def test_an_environment_that_has_lost_its_python_is_filled_again_whatever_its_stamp_says(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "requirements").symlink_to(ROOT / "requirements")
+    venv = tmp_path / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin/python").symlink_to("/nowhere/python")
+    stamp = venv / localenv._STAMP
+    stamp.write_text(f"test {requirements.digest([FILES['test.lock']])}\n", encoding="utf-8")
+    python = str(venv / "bin/python")
+    run = FakeRun(
+        {
+            (python, "-c"): Done(127),
+            (python,): Done(0),
+            (str(venv / "bin/uv"),): Done(0),
+            (sys.executable,): Done(0),
+        }
+    )
+    localenv.ensure(tmp_path, run, print, {}, torch=False)
+    assert [argv for argv in run.seen if argv[1:3] == ("pip", "install")], "the tests' packages are installed"
+    assert localenv.read_stamp(stamp) == {"test": requirements.digest([FILES["test.lock"]])}

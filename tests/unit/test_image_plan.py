@@ -213,7 +213,12 @@ def test_a_wheelhouse_that_another_choice_leaves_out_is_said() -> None:
     [
         ({"disk_free_gb": 20.0}, {}, "20 GB free", Exit.UNUSABLE),
         ({"arch": "aarch64"}, {}, "aarch64", Exit.UNUSABLE),
-        ({"ca_bundle": "/no.pem"}, {"ca_bundle": "/no.pem"}, "/no.pem", Exit.USAGE),
+        (
+            {"ca_bundle": "/no.pem", "ca_bundle_fault": "is no file"},
+            {"ca_bundle": "/no.pem"},
+            "CA_BUNDLE=/no.pem is no file",
+            Exit.USAGE,
+        ),
         ({}, {"flash_attn": "maybe"}, "FLASH_ATTN=maybe", Exit.USAGE),
         ({}, {"base": ""}, "BASE is empty", Exit.USAGE),
         ({}, {"debian_mirror": ""}, "DEBIAN_MIRROR is empty", Exit.USAGE),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -84,3 +86,37 @@ def test_a_file_that_is_no_archive_is_no_wheel(tmp_path: Path) -> None:
     path = tmp_path / "flash_attn-2.8.2-cp313-cp313-linux_x86_64.whl"
     path.write_bytes(b"half a download")
     assert wheel.read(path) is None
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "encrypted", "unknown method"])
+def test_a_damaged_archive_is_no_wheel_and_no_traceback(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "flash_attn-2.8.2-cp313-cp313-linux_x86_64.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("flash_attn_2_cuda.so", fat_binary((2, 80)) * 50)
+    whole = bytearray(path.read_bytes())
+    directory = whole.index(b"PK\x01\x02")
+    if damage == "cut":
+        del whole[40:80]
+    elif damage == "changed":
+        whole[60:70] = b"0123456789"
+    elif damage == "encrypted":
+        whole[6] |= 1
+        whole[directory + 8] |= 1
+    else:
+        whole[8] = whole[directory + 10] = 77
+    path.write_bytes(whole)
+    assert wheel.read(path) is None
+
+
+@given(st.data())
+def test_no_changed_byte_of_an_archive_makes_the_reader_fail(data: st.DataObject) -> None:
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("flash_attn_2_cuda.so", fat_binary((2, 80)) * 3)
+    content = bytearray(memory.getvalue())
+    content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "flash_attn-2.8.2-cp313-cp313-linux_x86_64.whl"
+        path.write_bytes(content)
+        found = wheel.read(path)
+    assert found is None or found.name == "flash-attn"
