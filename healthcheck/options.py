@@ -55,7 +55,8 @@ def check(
     limit = default_limit if time_limit is None else time_limit
     if not 0 < limit <= LONGEST:
         raise Stop(f"--time-limit {limit:g}: {_SPAN} is needed.", Exit.USAGE)
-    codes = tuple(_known(code.strip().upper(), known) for code in required or ())
+    named = (code for words in required or () for code in words.split(","))
+    codes = tuple(_known(code.strip().upper(), known) for code in named)
     for target in (json, junit):
         if target is not None and target != STDOUT:
             check_writable(Path(target))

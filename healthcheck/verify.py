@@ -32,7 +32,14 @@ def verify(facts: Facts, deadline: children.Deadline, progress: children.Progres
     """Judge the facts, then let the stack prove itself on the device that they allow."""
     results = registry.judge(facts)
     device, why = usable_device(facts, results)
-    setup = libraries.Setup(device, deadline, why_no_gpu=why, progress=progress, container=facts.container)
+    setup = libraries.Setup(
+        device,
+        deadline,
+        why_no_gpu=why,
+        progress=progress,
+        container=facts.container,
+        first_cure=first_cure(results),
+    )
     try:
         exercises = libraries.listed()
     except Exception as error:  # the stack's half of the package is broken: a finding, like any other
@@ -54,6 +61,16 @@ def usable_device(facts: Facts, results: Iterable[Result]) -> tuple[str, str]:
         if result.unusable and registry.subject(result.code) in ("GPU", "DRIVER"):
             return "cpu", f"see {result.code}"
     return "cuda", ""
+
+
+def first_cure(results: Iterable[Result]) -> str:
+    """The remedy of a failure that makes libraries fail one after another, "" where there is none.
+
+    A part of the stack that is gone takes along what imports it, and without a temporary directory nothing
+    compiles: reinstalling those that complain would not help.
+    """
+    causes = ("DYN-STACK-003", "DYN-WORK-005")
+    return next((r.remedy for r in results if r.code in causes and r.status is Status.FAIL), "")
 
 
 def time_limit(deadline: children.Deadline, unfinished: Iterable[str], again: str) -> Result:

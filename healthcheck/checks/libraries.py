@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from healthcheck import child, children
 from healthcheck.checks.cuda import INITIALISATION
-from healthcheck.checks.workspace import shortage, temporary_remedy
+from healthcheck.checks.workspace import shortage
 from healthcheck.facts.collect import Facts
 from healthcheck.facts.container import ContainerFacts, LimitsMet, limits_met
 from healthcheck.facts.gpu import Gpu
@@ -112,6 +112,7 @@ class Setup:
     threads: int | None = None  # a child's share of the cores; None = all
     container: ContainerFacts = field(default_factory=ContainerFacts)
     limits_met: Callable[[], LimitsMet] = limits_met
+    first_cure: str = ""  # of what was found before, and breaks libraries whatever their own state
 
 
 @dataclass
@@ -301,7 +302,7 @@ def _beforehand(exercise: Exercise, facts: Facts, setup: Setup) -> Result | None
                 exercise,
                 Status.FAIL,
                 f"{exercise.package} {version} is missing.",
-                f"pip install --no-deps {exercise.package}=={version}",
+                setup.first_cure or f"pip install --no-deps {exercise.package}=={version}",
             )
         # The same words for all of them, so that a report can name them together.
         return _result(exercise, Status.SKIP, "Not part of this environment.", package=exercise.package)
@@ -379,10 +380,7 @@ def _cured(result: Result, before: LimitsMet, setup: Setup) -> Result:
     """A failure with the line that helps where it is the container's: no reinstall of a library would."""
     if result.status is not Status.FAIL:
         return result
-    remedy = shortage(before, setup.limits_met(), setup.container)
-    tmp = setup.container.directory("tmp")
-    if not remedy and tmp is not None and tmp.writable is False:
-        remedy = temporary_remedy(tmp)
+    remedy = shortage(before, setup.limits_met(), setup.container) or setup.first_cure
     return replace(result, remedy=remedy) if remedy else result
 
 

@@ -19,6 +19,7 @@ GROUPS = {
     "LIB": "libraries",
     "BENCH": "benchmarks",
     "SELFTEST": "self-test",
+    "REPORT": "report",
 }
 
 

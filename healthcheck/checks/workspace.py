@@ -95,16 +95,16 @@ def _temporary(facts: Facts) -> Verdict:
         return unknown("Whether the temporary directory can be written is not known.", "ls -ld /tmp")
     if not tmp.writable:
         why = _full(tmp) if tmp.full else f"{tmp.path} cannot be written"
-        return failed(f"{why}: Python finds no temporary directory.", temporary_remedy(tmp))
+        return failed(f"{why}: Python finds no temporary directory.", _temporary_remedy(tmp))
     if tmp.executable is False:
         return warned(
             f"{tmp.path} is mounted noexec: programs that compile and load code there fail.",
-            temporary_remedy(tmp),
+            _temporary_remedy(tmp),
         )
     return passed(f"{tmp.path} is writable")
 
 
-def temporary_remedy(tmp: Directory) -> str:
+def _temporary_remedy(tmp: Directory) -> str:
     """The line that gives a container a temporary directory in which everything is allowed."""
     return f"docker run --tmpfs {tmp.path}:exec ..."
 

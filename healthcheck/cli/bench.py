@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json as json_module
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -28,6 +28,7 @@ from healthcheck.cli.shared import (
     Require,
     TimeLimit,
     application,
+    as_json,
     finish,
     run,
     show_codes,
@@ -126,9 +127,7 @@ def run_command(
         claims=claims.judge(claims.load(), found.benchmarks),
         ended=signal.exit if signal else None,
     )
-    if results is not None:
-        keep(report, results, log)
-    return finish(report, chosen, chosen.people, f"Kept in {results}" if results else "")
+    return finish(report, chosen, chosen.people, kept(results, log) if results else None)
 
 
 def _measured(
@@ -165,11 +164,13 @@ def report_command(
             terminal.render(report, terminal.console(sys.stdout))
 
 
-def keep(report: Report, directory: Path, log: list[str]) -> None:
-    """Write the report in every form, and what ran when, into `directory`."""
-    output.write(str(directory / "report.json"), report.model_dump_json(indent=1) + "\n")
-    output.write(str(directory / "junit.xml"), junit_report.render(report))
-    output.write(str(directory / "log.txt"), "\n".join([*log, "", terminal.text(report)]))
+def kept(directory: Path, log: list[str]) -> Mapping[Path, Callable[[Report], str]]:
+    """The files of a run in `directory`: the report in every form, and what ran when."""
+    return {
+        directory / "report.json": as_json,
+        directory / "junit.xml": junit_report.render,
+        directory / "log.txt": lambda report: "\n".join([*log, "", terminal.text(report)]),
+    }
 
 
 @contextmanager

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Annotated, TextIO
 
 import typer
@@ -15,8 +16,8 @@ from healthcheck import children, output
 from healthcheck.options import Options
 from healthcheck.report import junit as junit_report
 from healthcheck.report import terminal
-from healthcheck.report.model import Report
-from healthcheck.result import Exit
+from healthcheck.report.model import CheckResult, Report
+from healthcheck.result import Exit, Result, Status
 
 Device = Annotated[
     str | None,
@@ -69,31 +70,62 @@ def show_codes(known: Mapping[str, str]) -> None:
     output.show("".join(f"{code:<26} {title}\n" for code, title in known.items()))
 
 
-def finish(report: Report, chosen: Options, people: TextIO, closing: str = "") -> None:
-    """Write the report and show it, then end with its exit code; 3 where a file could not be written.
+Render = Callable[[Report], str]
+UNWRITTEN = ("DYN-REPORT-001", "report written")
 
-    Files come first: whoever reads along may go away, and takes no report with him.
+
+def finish(
+    report: Report, chosen: Options, people: TextIO, kept: Mapping[Path, Render] | None = None
+) -> None:
+    """Write the report and show it, then end with its exit code.
+
+    Files come first: whoever reads along may go away, and takes no report with him. One that cannot be
+    written is a failure of the report itself (exit code 3), in every form that is still to be had. `kept` are
+    files besides those of the options.
     """
-    said = {
-        chosen.json: report.model_dump_json(indent=2) + "\n",
-        chosen.junit: junit_report.render(report),
-    }
-    lost: list[output.Stop] = []
-    for target, text in said.items():
-        if target not in (None, output.STDOUT):
-            try:
-                output.write(str(target), text)
-            except output.Stop as stop:
-                lost.append(stop)
+    renders: dict[str, Render] = {str(path): render for path, render in (kept or {}).items()}
+    if chosen.json is not None:
+        renders[chosen.json] = as_json
+    if chosen.junit is not None:
+        renders[chosen.junit] = junit_report.render
+    report = _written(report, {t: render for t, render in renders.items() if t != output.STDOUT})
     with output.tolerant(people):
         terminal.render(report, terminal.console(people))
-        if closing:
-            people.write(f"{closing}\n")
-    if output.STDOUT in said:
-        output.say(said[output.STDOUT], sys.stdout, end="")
-    if lost:
-        raise lost[0]
+        for directory in dict.fromkeys(path.parent for path in kept or ()):
+            people.write(f"Kept in {directory}\n")
+    if output.STDOUT in renders:
+        output.say(renders[output.STDOUT](report), sys.stdout, end="")
     raise SystemExit(int(report.exit_code))
+
+
+def as_json(report: Report) -> str:
+    """The report as a file of JSON."""
+    return report.model_dump_json(indent=2) + "\n"
+
+
+def _written(report: Report, renders: Mapping[str, Render]) -> Report:
+    """The report as it is after its files were written: with a failure for each that could not be."""
+    lost: dict[str, output.Stop] = {}
+    for target, render in renders.items():
+        try:
+            output.write(target, render(report))
+        except output.Stop as stop:
+            lost[target] = stop
+    if not lost:
+        return report
+    failures = [_unwritten(stop) for stop in lost.values()]
+    report = report.model_copy(update={"results": [*report.results, *failures], "exit_code": Exit.UNUSABLE})
+    for target, render in renders.items():
+        if target not in lost:  # it says exit code 0 so far
+            with suppress(output.Stop):
+                output.write(target, render(report))
+    return report
+
+
+def _unwritten(stop: output.Stop) -> CheckResult:
+    found, _, cure = str(stop).rstrip(".").partition("; ")
+    summary = f"{found[:1].upper()}{found[1:]}."
+    return CheckResult.of(Result(*UNWRITTEN, Status.FAIL, summary, cure, unusable=True))
 
 
 @contextmanager

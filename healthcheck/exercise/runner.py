@@ -131,7 +131,8 @@ def telling_line(text: str) -> str:
         for line in lines:
             if mark in line:
                 return _line(line)
-    return _line(lines[0]) if lines else "no message"
+    # A sentence that ends in a colon has its point in the next line.
+    return _line(" ".join(lines[: 2 if lines[0].endswith(":") else 1])) if lines else "no message"
 
 
 def _line(text: str) -> str:

@@ -113,14 +113,16 @@ def selected(visible: str | None, uuids: tuple[str | None, ...]) -> Selection:
     if visible is None:
         return Selection(tuple(range(len(uuids))))
     found: list[int] = []
-    for word in (word.strip() for word in visible.split(",")):
+    words = [word.strip() for word in visible.split(",")]
+    for place, word in enumerate(words):
         if word.startswith("MIG-"):
             return Selection(None)
         if found and word in _NONE:
-            break
+            hidden = ",".join(words[place + 1 :])
+            return Selection(tuple(found), f"{word!r} in it hides {hidden!r}" if hidden else "")
         index = _named(word, uuids)
         if index is None:
-            return Selection(tuple(found), _no_gpu(word, len(uuids)))
+            return Selection(tuple(found), _no_gpu(word, uuids))
         if index in found:
             return Selection((), f"it names GPU {index} twice")
         found.append(index)
@@ -130,16 +132,22 @@ def selected(visible: str | None, uuids: tuple[str | None, ...]) -> Selection:
 def _named(word: str, uuids: tuple[str | None, ...]) -> int | None:
     """The GPU that one name means: a number, or a UUID or its beginning where only one GPU has it."""
     if word.isascii() and word.isdecimal():
-        return int(word) if int(word) < len(uuids) else None
-    matching = [
-        i for i, uuid in enumerate(uuids) if word.startswith("GPU-") and uuid and uuid.startswith(word)
-    ]
+        number = word.lstrip("0") or "0"
+        return next((index for index in range(len(uuids)) if str(index) == number), None)
+    matching = _matching(word, uuids)
     return matching[0] if len(matching) == 1 else None
 
 
-def _no_gpu(word: str, count: int) -> str:
+def _matching(word: str, uuids: tuple[str | None, ...]) -> list[int]:
+    return [i for i, uuid in enumerate(uuids) if word.startswith("GPU-") and uuid and uuid.startswith(word)]
+
+
+def _no_gpu(word: str, uuids: tuple[str | None, ...]) -> str:
+    count = len(uuids)
     if word in _NONE:
         return "that hides every GPU"
+    if _matching(word, uuids):
+        return f"it names {word!r}, with which the UUIDs of several GPUs begin"
     there = "no GPU" if not count else "GPU 0 alone" if count == 1 else f"GPUs 0 to {count - 1}"
     return f"it names {word!r}, and this container has {there}"
 

@@ -41,8 +41,8 @@ class StackFacts:
     """`distributions` maps normalised names to versions, None where the directory could not be read.
 
     `opencv_copies` names the distributions that really installed files of cv2, `duplicates` those with more
-    than one metadata directory (a half-finished install), `lost` those of whose top-level files and packages
-    some are gone, and which.
+    than one metadata directory (a half-finished install), `lost` those of whose modules and packages some
+    are gone, and which.
     """
 
     python: str | None = None
@@ -112,7 +112,7 @@ def _distributions(site: Path | None) -> dict[str, Any]:
     duplicates: set[str] = set()
     copies: set[str] = set()
     lost: dict[str, tuple[str, ...]] = {}
-    here = {entry.name for entry in site.iterdir()}
+    there = _Entries(site)
     for distribution in metadata.distributions(path=[str(site)]):
         identity = _identity(distribution)
         if identity is None:
@@ -121,11 +121,12 @@ def _distributions(site: Path | None) -> dict[str, Any]:
         if name in versions:
             duplicates.add(name)
         versions[name] = version
-        tops = _top_level(distribution)
-        if name.startswith("opencv-") and "cv2" in tops:
+        installed = _skeleton(distribution)
+        if name.startswith("opencv-") and "cv2" in installed:
             copies.add(name)
-        if not tops <= here:
-            lost[name] = tuple(sorted(tops - here))
+        gone = [path for path in sorted(installed) if path not in there]
+        if gone:
+            lost[name] = tuple(path for path in gone if str(Path(path).parent) not in gone)
     return {
         "distributions": dict(sorted(versions.items())),
         "duplicates": tuple(sorted(duplicates)),
@@ -143,18 +144,43 @@ def _identity(distribution: metadata.Distribution) -> tuple[str, str] | None:
     return (normalise(name), version) if name and version else None
 
 
-def _top_level(distribution: metadata.Distribution) -> frozenset[str]:
-    """What a distribution installed directly in site-packages, by its RECORD; nothing where that is unread.
+class _Entries:
+    """Whether a path below a directory exists, at most two names deep. Each directory is read once."""
 
-    Only these are looked at: they tell a package that is gone, and a hundred names take no time, where the
-    stack's 40,000 files would. Bytecode of a single module is left out: it comes and goes.
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._read: dict[str, frozenset[str]] = {}
+
+    def __contains__(self, path: str) -> bool:
+        parent, _, name = path.rpartition("/")
+        if parent not in self._read:
+            try:
+                found = frozenset(entry.name for entry in (self._root / parent).iterdir())
+            except OSError:
+                found = frozenset()
+            self._read[parent] = found
+        return name in self._read[parent]
+
+
+def _skeleton(distribution: metadata.Distribution) -> frozenset[str]:
+    """What a distribution installed, by its RECORD, in outline; nothing where that cannot be read.
+
+    Single modules, packages with their __init__.py, and the directories in them: these tell a package that
+    is gone, wholly or in part, where a look at each of the stack's 40,000 files would take too long.
     """
     try:
         record = distribution.read_text("RECORD") or ""
     except (OSError, UnicodeDecodeError):
         return frozenset()
-    tops = {line.lstrip('"').partition("/")[0].partition(",")[0] for line in record.splitlines()}
-    return frozenset(tops - {"", "..", "__pycache__"})
+    found: set[str] = set()
+    for line in record.splitlines():
+        top, *rest = line.lstrip('"').partition(",")[0].split("/")
+        if top in ("", "..", "__pycache__"):
+            continue
+        found.add(top)
+        if rest[:1] == ["__init__.py"] or (len(rest) > 1 and rest[0] != "__pycache__"):
+            found.add(f"{top}/{rest[0]}")
+    return frozenset(found)
 
 
 def _assignments(file: Path) -> dict[str, str | None]:

@@ -342,12 +342,19 @@ def _remarks(benchmark: Benchmark) -> Iterator[str]:
     gained = fastest.speedup if fastest else None
     if fastest and gained and gained < 1 and not benchmark.control:
         yield f"nothing is faster than the baseline: {fastest.label} takes {1 / gained:.2f}x its time"
+    baseline = benchmark.baseline
+    if fastest and baseline and gained and gained > 1 and _overlap(fastest, baseline):
+        yield f"the gain of {gained:.2f}x is within the spread of the samples: their middle halves overlap"
     if benchmark.disturbed:
         yield f"not to be believed: {benchmark.disturbed}"
     control = benchmark.control
     if control is not None and control.holds is not None:
         word = "holds" if control.holds else "DOES NOT HOLD"
         yield f"negative control {word} ({control.low:g}..{control.high:g}x): {control.why}"
+
+
+def _overlap(faster: Variant, slower: Variant) -> bool:
+    return faster.q3_ms is not None and slower.q1_ms is not None and slower.q1_ms <= faster.q3_ms
 
 
 def _slim(table: Table, keep: Callable[[str], bool]) -> Table:

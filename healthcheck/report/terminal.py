@@ -368,6 +368,8 @@ def _verdict(report: Report) -> tuple[str, str]:
 
 
 def _next(report: Report) -> str:
+    if report.exit_code in (Exit.HUNG_UP, Exit.INTERRUPTED, Exit.TERMINATED):
+        return "the same command again, for what is missing above"
     if report.exit_code is not Exit.OK:
         first = next((r for r in report.results if r.status is Status.FAIL), None)
         return f"the lines under {first.code} above" if first else "see the required checks above"

@@ -109,6 +109,11 @@ SITE = "/opt/venv/lib/python3.13/site-packages"
         ),
         ("mv /usr/bin/g++ /usr/bin/gone", ("torch.compile",)),
         (f"mv {SITE}/xformers /tmp/", ("xformers", "is gone")),
+        (
+            f"rm -r {SITE}/xformers/ops",
+            ("xformers has lost xformers/ops", "--force-reinstall --no-deps xformers=="),
+        ),
+        (f"rm -r {SITE}/nvidia/cudnn", ("nvidia-cudnn-cu12 has lost nvidia/cudnn",)),
         (f"rm -r {SITE}/pytest", ("pytest has lost pytest",)),
         ("rm /opt/dyno/manifest.json", ("manifest", "is missing")),
     ],
@@ -122,6 +127,8 @@ SITE = "/opt/venv/lib/python3.13/site-packages"
         "two opencvs",
         "no compiler",
         "library without its files",
+        "library without a part",
+        "CUDA library without its files",
         "package that no exercise needs",
         "no manifest",
     ],
@@ -132,6 +139,15 @@ def test_a_planted_fault_is_reported(run: Runner, fault: str, words: tuple[str, 
     assert named(ran, *words), json.dumps(found(ran), indent=1)
     assert all(r["remedy"] for r in found(ran)), "every finding has a remedy"
     assert "Traceback (most recent call last)" not in ran.err
+
+
+def test_what_falls_with_a_part_of_the_stack_has_the_cure_of_that_part(run: Runner) -> None:
+    ran = shell(run, f"rm -r {SITE}/nvidia/cudnn; {VERIFY}", user="0:0")
+    failed = [r for r in found(ran) if r["status"] == "fail"]
+    assert len(failed) > 5
+    assert {r["remedy"].rpartition("==")[0] for r in failed} == {
+        "pip install --force-reinstall --no-deps nvidia-cudnn-cu12"
+    }
 
 
 def test_a_cuda_that_does_not_start_is_one_finding_with_its_own_remedy(run: Runner) -> None:

@@ -84,6 +84,17 @@ def test_a_full_output_directory_is_named_before_and_after_the_work(run: Runner)
     assert measured.code == 3 and measured.out == "" and "free some space there" in measured.err
 
 
+def test_an_output_directory_that_fills_up_meanwhile_loses_no_report(run: Runner) -> None:
+    script = (
+        "(sleep 2; head -c 2000000 /dev/zero > /workspace/output/fill) 2>/dev/null & "
+        "bench run attention streams compile --short --device cpu --output /workspace/output/bench --json /tmp/r.json;"
+        " code=$?; cat /tmp/r.json >&2; exit $code"
+    )
+    ran = run("bash", "-c", script, tmpfs={"/workspace/output": "size=1m,uid=1000"})
+    assert ran.code == 3 and "DYN-REPORT-001" in ran.out and "Benchmarks on" in ran.out, ran
+    assert json.loads(ran.err[ran.err.index("{\n") :])["exit_code"] == 3
+
+
 def test_a_workspace_of_another_user_is_named_and_its_cure_works(run: Runner, tmp_path: Any) -> None:
     tmp_path.chmod(0o755)
     refused = run(*VERIFY, "--json", "-", volumes={str(tmp_path): {"bind": "/workspace"}})

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from samples import GPU, HEALTHY, NO_GPU, STACK, with_, with_directory, with_gpu, with_manifest
+from samples import GPU, HEALTHY, NO_GPU, STACK, with_, with_gpu, with_manifest
 
 from healthcheck import child, children
 from healthcheck.checks import libraries
@@ -102,6 +102,7 @@ def examine(
     costs: dict[str, float] | None = None,
     progress: Callable[[str], None] = lambda text: None,
     limits_met: Callable[[], LimitsMet] = LimitsMet,
+    first_cure: str = "",
 ) -> libraries.Examination:
     (tmp_path / "played.py").write_text(CHILD)
 
@@ -122,6 +123,7 @@ def examine(
         costs=costs or {},
         container=facts.container,
         limits_met=limits_met,
+        first_cure=first_cure,
     )
     return libraries.examine(exercises or (A, B, C), facts, setup)
 
@@ -192,10 +194,11 @@ def test_a_failure_where_a_limit_was_met_names_it_and_no_reinstall(tmp_path: Pat
     assert by[B.code].status is Status.PASS
 
 
-def test_a_failure_without_a_temporary_directory_has_that_cure(tmp_path: Path) -> None:
-    facts = with_directory(HEALTHY, "tmp", writable=False)
-    found = by_code(examine(tmp_path, "a=fail", A, facts=facts))
-    assert found[A.code].remedy == "docker run --tmpfs /tmp:exec ..."
+def test_a_failure_whose_cause_was_found_before_has_that_cure(tmp_path: Path) -> None:
+    facts = with_(HEALTHY, "stack", distributions={k: v for k, v in STACK.items() if k != "numpy"})
+    gone = dataclasses.replace(C, package="numpy")
+    found = by_code(examine(tmp_path, "a=fail,b=pass", A, B, gone, facts=facts, first_cure="put numpy back"))
+    assert [found[e.code].remedy for e in (A, B, C)] == ["put numpy back", "", "put numpy back"]
 
 
 def test_a_failure_without_remedy_gets_the_line_that_repeats_it(tmp_path: Path) -> None:

@@ -151,7 +151,23 @@ def test_a_file_that_cannot_be_written_is_one_line_and_3(site: Path, target: str
     assert target in ended.stderr
 
 
+def test_a_file_that_cannot_be_written_after_all_fails_every_form_and_loses_none(
+    site: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "r.json"
+    ended = call(site, "healthcheck", "verify", "--device=cpu", "--json", str(kept), "--junit", "/dev/full")
+    assert ended.returncode == 3
+    assert "FAIL DYN-REPORT-001 report written" in ended.stdout
+    assert "Cannot write /dev/full: No space left on device." in ended.stdout
+    assert "exit code 3" in ended.stdout
+    report = json.loads(kept.read_text())
+    assert report["exit_code"] == 3
+    assert report["results"][-1]["code"] == "DYN-REPORT-001"
+
+
 def test_a_required_code_that_does_not_pass_fails(site: Path) -> None:
+    both = ("--require", "DYN-LIB-001, DYN-LIB-002")
+    assert call(site, "healthcheck", "verify", "--device=cpu", *both).returncode == 0
     assert call(site, "healthcheck", "verify", "--device=cpu", "--require", "dyn-lib-001").returncode == 0
     assert call(site, "healthcheck", "verify", "--device=cpu", "--require", "DYN-GPU-001").returncode == 1
 

@@ -225,3 +225,8 @@ def test_a_long_message_is_cut_to_the_line_that_tells() -> None:
     )
     assert telling_line(text) == "OSError: x.so: failed to map segment from shared object"
     assert not re.search(r"\n", telling_line(text))
+
+
+def test_a_sentence_that_ends_in_a_colon_is_told_with_its_point() -> None:
+    text = "RuntimeError: Failed to import x for the following error (look up):\nNo module named 'y'\nmore"
+    assert telling_line(text).endswith("the following error (look up): No module named 'y'")

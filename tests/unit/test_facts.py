@@ -176,7 +176,12 @@ def test_cudas_first_device_is_found_among_nvmls(visible: str | None, index: int
     [
         (None, (0, 1), ""),
         ("1,0", (1, 0), ""),
-        ("0,-1,1", (0,), ""),
+        ("0,-1", (0,), ""),
+        ("0,-1,1", (0,), "'-1' in it hides '1'"),
+        ("0,,1", (0,), "'' in it hides '1'"),
+        ("01", (1,), ""),
+        ("1" * 5000, (), f"it names '{'1' * 5000}', and this container has GPUs 0 to 1"),
+        ("GPU-", (), "it names 'GPU-', with which the UUIDs of several GPUs begin"),
         ("0,", (0,), ""),
         ("0,0", (), "it names GPU 0 twice"),
         ("GPU-b2,1", (), "it names GPU 1 twice"),
@@ -385,16 +390,27 @@ def test_a_package_whose_files_are_gone_is_lost_and_says_which(tmp_path: Path) -
         "numpy",
         "2.5.0",
         "numpy/__init__.py",
+        "numpy/version.py",
+        "numpy/core/a.py",
+        "numpy/core/deep/b.py",
+        "numpy/__pycache__/version.cpython-313.pyc",
         "numpy.libs/a.so",
         "../../../bin/f2py",
         "numpy-2.5.0.dist-info/RECORD",
     )
     plant(site, "six", "1.16.0", "six.py", "__pycache__/six.cpython-313.pyc", "six-1.16.0.dist-info/RECORD")
-    (site / "numpy").mkdir()
+    (site / "numpy/core").mkdir(parents=True)
+    (site / "numpy/__init__.py").touch()
     (site / "six.py").touch()
     found = stack_of(tmp_path)
     assert found.lost == {"numpy": ("numpy.libs",)}
     assert found.has("numpy") is True
+    (site / "numpy/core").rmdir()
+    assert stack_of(tmp_path).lost == {"numpy": ("numpy.libs", "numpy/core")}
+    (site / "numpy/__init__.py").unlink()
+    assert stack_of(tmp_path).lost == {"numpy": ("numpy.libs", "numpy/__init__.py", "numpy/core")}
+    (site / "numpy").rmdir()
+    assert stack_of(tmp_path).lost == {"numpy": ("numpy", "numpy.libs")}
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,13 @@ def test_a_best_form_that_is_slower_than_the_baseline_is_said_to_be_so() -> None
     assert "nothing is faster" not in text_of(benchmarks=START_UP, command="selftest")
 
 
+@pytest.mark.parametrize(("q3", "said"), [(1.0, True), (0.9, False), (None, False)])
+def test_a_gain_within_the_spread_is_said_to_be_so(q3: float | None, said: bool) -> None:
+    found = benchmark(variant("a", 1.1, q1_ms=0.95), variant("b", 0.9, q3_ms=q3), short=True)
+    text = flat(text_of(benchmarks=(found,), command="selftest"))
+    assert ("the gain of 1.22x is within the spread of the samples" in text) == said
+
+
 def test_what_was_not_run_disturbed_or_out_of_control_is_said() -> None:
     skipped = benchmark(status="skip", reason="has no CPU form", case="one")
     doubtful = STREAMS.model_copy(update={"disturbed": "another process used the GPU"})
