@@ -14,10 +14,11 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from healthcheck import benchmarks, children, options, output
+from healthcheck import options, output
 from healthcheck.checks.stack import bound_together
-from healthcheck.facts.collect import Facts
+from healthcheck.drive import budget, process, scenarios
 from healthcheck.facts.container import LAYOUT
+from healthcheck.facts.snapshot import Facts
 from healthcheck.report.model import Benchmark
 from healthcheck.result import Result, Status
 from healthcheck.verify import Verification, time_limit, verify
@@ -53,8 +54,8 @@ def settings(env: Mapping[str, str]) -> Settings:
 def run(
     facts: Facts,
     mode: str,
-    deadline: children.Deadline,
-    progress: children.Progress,
+    deadline: budget.Deadline,
+    progress: process.Progress,
     *,
     cache: Path = Path(CACHE),
     measure: Measure | None = None,
@@ -72,18 +73,18 @@ def run(
 def _with_benchmarks(found: Verification, cache: Path, measure: Measure) -> Verification:
     """Short benchmarks, kept ones where there are; what is missing is measured together."""
     try:
-        kept = {name: _kept(_file(name, found, cache)) for name in benchmarks.SHORT}
+        kept = {name: _kept(_file(name, found, cache)) for name in scenarios.SHORT}
         missing = [name for name, cases in kept.items() if cases is None]
         fresh = measure(missing, found) if missing else ()
     except Exception as error:  # the stack's half of the package is broken: a finding, like any other
         text = f"The benchmarks cannot be run: {type(error).__name__}: {error}"
-        broken = Result(*benchmarks.HARNESS, Status.FAIL, text, "make image  # builds the image anew")
+        broken = Result(*scenarios.HARNESS, Status.FAIL, text, "make image  # builds the image anew")
         return replace(found, results=(*found.results, broken))
     for name in missing:
         kept[name] = tuple(b for b in fresh if b.scenario == name)
         _keep(_file(name, found, cache), kept[name] or ())
     benched = tuple(b for cases in kept.values() for b in cases or ())
-    return replace(found, benchmarks=benched, results=(*found.results, *benchmarks.results(benched)))
+    return replace(found, benchmarks=benched, results=(*found.results, *scenarios.results(benched)))
 
 
 def _cut_off(benchmark: Benchmark) -> bool:
@@ -92,18 +93,18 @@ def _cut_off(benchmark: Benchmark) -> bool:
     )
 
 
-def _measurer(deadline: children.Deadline, progress: children.Progress) -> Measure:
+def _measurer(deadline: budget.Deadline, progress: process.Progress) -> Measure:
     def measure(names: Sequence[str], found: Verification) -> tuple[Benchmark, ...]:
-        session = benchmarks.Session(
+        session = scenarios.Session(
             device=found.device,
             short=True,
             deadline=deadline,
-            limit=benchmarks.SHORT_LIMIT,
-            gpu_index=benchmarks.gpu_index(found.facts),
+            limit=scenarios.SHORT_LIMIT,
+            gpu_index=scenarios.gpu_index(found.facts),
             progress=progress,
         )
-        known = benchmarks.listed()
-        return benchmarks.judged(benchmarks.measure([known[n] for n in names], session))
+        known = scenarios.listed()
+        return scenarios.judged(scenarios.measure([known[n] for n in names], session))
 
     return measure
 
@@ -144,7 +145,7 @@ def key(facts: Facts, device: str) -> str:
         hardware,
         manifest.build_id if manifest else "local",
         packages,
-        benchmarks.method_version(),
+        scenarios.method_version(),
         facts.container.cpu_limit or facts.container.cpus if device == "cpu" else None,
     ]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from healthcheck import children
-from healthcheck.checks import libraries, registry
+from healthcheck.checks import registry
 from healthcheck.checks.cuda import INITIALISATION, initialisation
-from healthcheck.facts.collect import Facts
+from healthcheck.drive import budget, exercises, process
+from healthcheck.facts.snapshot import Facts
 from healthcheck.report.model import Benchmark, CheckResult, Claim, Report
 from healthcheck.result import Exit, Result, Status, exit_code
 
@@ -28,11 +28,11 @@ class Verification:
     benchmarks: tuple[Benchmark, ...] = field(default=())
 
 
-def verify(facts: Facts, deadline: children.Deadline, progress: children.Progress) -> Verification:
+def verify(facts: Facts, deadline: budget.Deadline, progress: process.Progress) -> Verification:
     """Judge the facts, then let the stack prove itself on the device that they allow."""
     results = registry.judge(facts)
     device, why = usable_device(facts, results)
-    setup = libraries.Setup(
+    setup = exercises.Setup(
         device,
         deadline,
         why_no_gpu=why,
@@ -41,12 +41,12 @@ def verify(facts: Facts, deadline: children.Deadline, progress: children.Progres
         first_cure=first_cure(results),
     )
     try:
-        exercises = libraries.listed()
+        known = exercises.listed()
     except Exception as error:  # the stack's half of the package is broken: a finding, like any other
         text = f"The exercises cannot be listed: {type(error).__name__}: {error}"
-        broken = Result(*libraries.HARNESS, Status.FAIL, text, "make image  # builds the image anew")
+        broken = Result(*exercises.HARNESS, Status.FAIL, text, "make image  # builds the image anew")
         return Verification(facts, device, why, (*results, broken))
-    examination = libraries.examine(exercises, facts, setup)
+    examination = exercises.examine(known, facts, setup)
     answers = (*results, initialisation(examination.cuda_error), *examination.results)
     if examination.cuda_error and not why:
         why = f"see {INITIALISATION[0]}"
@@ -73,7 +73,7 @@ def first_cure(results: Iterable[Result]) -> str:
     return next((r.remedy for r in results if r.code in causes and r.status is Status.FAIL), "")
 
 
-def time_limit(deadline: children.Deadline, unfinished: Iterable[str], again: str) -> Result:
+def time_limit(deadline: budget.Deadline, unfinished: Iterable[str], again: str) -> Result:
     """Whether everything came to its end in time; `again` is the line that allows more of it."""
     names = ", ".join(unfinished)
     if names:
@@ -87,7 +87,7 @@ def assemble(
     command: str,
     found: Verification,
     *,
-    deadline: children.Deadline,
+    deadline: budget.Deadline,
     required: tuple[str, ...] = (),
     claims: Sequence[Claim] = (),
     ended: Exit | None = None,

@@ -30,8 +30,8 @@ from healthcheck.bench.scenario import (
     Unavailable,
     Variant,
 )
-from healthcheck.exercise.compare import EPS_BFLOAT16, EPS_FLOAT32, EPS_TF32, bound, generator
 from healthcheck.measure import flops
+from healthcheck.measure.compare import EPS_BFLOAT16, EPS_FLOAT32, EPS_TF32, bound, generator
 from healthcheck.measure.timer import Plan
 
 TOKENS = 16384  # batch x length, as in the FlashAttention papers

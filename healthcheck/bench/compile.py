@@ -33,8 +33,8 @@ from healthcheck.bench.scenario import (
     Unavailable,
     Variant,
 )
-from healthcheck.exercise.compare import EPS_FLOAT32, EPS_TF32, bound, generator
 from healthcheck.measure import flops
+from healthcheck.measure.compare import EPS_FLOAT32, EPS_TF32, bound, generator
 from healthcheck.recipes import graphed
 
 _REFERENCE_IMAGES = 4  # images do not influence one another, and float64 is slow on most GPUs

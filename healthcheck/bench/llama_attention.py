@@ -26,8 +26,8 @@ from healthcheck.bench.scenario import (
     Variant,
 )
 from healthcheck.exercise.base import ABSENT
-from healthcheck.exercise.compare import EPS_FLOAT32, EPS_TF32, bound, generator
 from healthcheck.measure import flops
+from healthcheck.measure.compare import EPS_FLOAT32, EPS_TF32, bound, generator
 from healthcheck.measure.flops import Decoder
 
 SEQUENCES = 1  # the article does not say how many it had

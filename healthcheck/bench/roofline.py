@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from healthcheck.bench.scenario import Case, Cost, Machine, Prepared, Scenario, Setup, Throughput, Variant
-from healthcheck.exercise.compare import (
+from healthcheck.measure import flops
+from healthcheck.measure.compare import (
     EPS_BFLOAT16,
     EPS_FLOAT32,
     EPS_TF32,
     bound,
     generator,
 )
-from healthcheck.measure import flops
 from healthcheck.recipes import cuda_defaults
 
 _GIB = 2**30

@@ -12,9 +12,10 @@ from typing import Any
 
 from healthcheck.bench.conditions import conditions, device_name
 from healthcheck.bench.scenario import Case, Machine, Prepared, Scenario, Setup, Unavailable, Variant
-from healthcheck.exercise.base import cuda_fault, fresh_seed
-from healthcheck.exercise.compare import Comparison, compare, poison_bytes
+from healthcheck.exercise.base import cuda_fault
 from healthcheck.measure import METHOD_VERSION, timer
+from healthcheck.measure.compare import Comparison, compare, poison_bytes
+from healthcheck.measure.seed import fresh_seed
 from healthcheck.measure.stats import summarise
 
 Emit = Callable[[Mapping[str, Any]], None]

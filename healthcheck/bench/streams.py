@@ -30,8 +30,8 @@ from healthcheck.bench.scenario import (
     Throughput,
     Variant,
 )
-from healthcheck.exercise.compare import EPS_FLOAT32, EPS_TF32, bound, generator
 from healthcheck.measure import flops, timer
+from healthcheck.measure.compare import EPS_FLOAT32, EPS_TF32, bound, generator
 from healthcheck.measure.stats import summarise
 from healthcheck.recipes import Branches, cuda_defaults, graphed, prefetch_to_device
 

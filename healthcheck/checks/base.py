@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from healthcheck.result import Result, Status
 
 if TYPE_CHECKING:
-    from healthcheck.facts.collect import Facts
+    from healthcheck.facts.snapshot import Facts
 
 
 @dataclass(frozen=True)

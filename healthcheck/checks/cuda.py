@@ -10,7 +10,7 @@ from healthcheck.remedies import OUT_OF_MEMORY, known_remedy
 from healthcheck.result import Result, Status
 
 if TYPE_CHECKING:
-    from healthcheck.facts.collect import Facts
+    from healthcheck.facts.snapshot import Facts
 
 
 def four_versions(facts: Facts) -> dict[str, str | None]:

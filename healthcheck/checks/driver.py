@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from healthcheck.checks.base import Check, Verdict, passed, skipped, unknown, unusable, version, warned
 
 if TYPE_CHECKING:
-    from healthcheck.facts.collect import Facts
+    from healthcheck.facts.snapshot import Facts
     from healthcheck.manifest import Manifest
 
 

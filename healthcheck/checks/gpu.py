@@ -19,9 +19,9 @@ from healthcheck.checks.base import (
 from healthcheck.facts.gpu import Selection, selected
 
 if TYPE_CHECKING:
-    from healthcheck.facts.collect import Facts
     from healthcheck.facts.driver import DriverTraces
     from healthcheck.facts.gpu import Gpu, GpuFacts
+    from healthcheck.facts.snapshot import Facts
     from healthcheck.manifest import Manifest
 
 HOW_TO_GIVE_A_GPU = """\

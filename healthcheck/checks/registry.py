@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from healthcheck.checks import cuda, driver, gpu, stack, workspace
 from healthcheck.checks.base import Check
-from healthcheck.facts.collect import Facts
+from healthcheck.facts.snapshot import Facts
 from healthcheck.result import Result, Status
 
 CHECKS: tuple[Check, ...] = gpu.CHECKS + driver.CHECKS + cuda.CHECKS + stack.CHECKS + workspace.CHECKS

@@ -12,7 +12,7 @@ from healthcheck.checks.workspace import MORE_PROCESSES
 from healthcheck.facts.stack import normalise
 
 if TYPE_CHECKING:
-    from healthcheck.facts.collect import Facts
+    from healthcheck.facts.snapshot import Facts
 
 _FFMPEG_OLDEST = 6
 _MANY = 8  # more packages than this are not put on one line: a new container is the shorter way

@@ -8,7 +8,7 @@ from healthcheck.checks.base import Check, Verdict, failed, passed, size, skippe
 from healthcheck.facts.container import CACHES, LAYOUT, WORKSPACE, ContainerFacts, Directory, LimitsMet
 
 if TYPE_CHECKING:
-    from healthcheck.facts.collect import Facts
+    from healthcheck.facts.snapshot import Facts
 
 _SHM_LEAST = 1 << 30
 _PROCESSES_LEAST = 256

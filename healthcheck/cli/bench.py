@@ -17,8 +17,8 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from healthcheck import benchmarks, catalogue, children, claims, options, output, verify
-from healthcheck.checks import libraries, registry
+from healthcheck import catalogue, options, output, verify
+from healthcheck.checks import registry
 from healthcheck.checks.cuda import initialisation
 from healthcheck.cli.shared import (
     Device,
@@ -34,7 +34,9 @@ from healthcheck.cli.shared import (
     show_codes,
     shown_progress,
 )
+from healthcheck.drive import budget, exercises, process, scenarios
 from healthcheck.facts.collect import collect
+from healthcheck.judge import claims
 from healthcheck.report import junit as junit_report
 from healthcheck.report import markdown, terminal
 from healthcheck.report.model import Benchmark, Report
@@ -60,7 +62,7 @@ Output = Annotated[
 @app.command("list")
 def list_command(json: Json = None) -> None:
     """The scenarios, and which of them have a CPU form."""
-    known = scenarios()
+    known = _known()
     if json is None:
         for info in known.values():
             gpu_only = "" if info.has_cpu_form else " (GPU only)"
@@ -84,7 +86,7 @@ def run_command(
     list_codes: List = False,
 ) -> None:
     """Run scenarios one after another, and hold what they give against peaks and published claims."""
-    known = scenarios()
+    known = _known()
     chosen_names = list(dict.fromkeys(names or known))
     unknown = [name for name in chosen_names if name not in known]
     if unknown:
@@ -102,22 +104,22 @@ def run_command(
         known=codes,
     )
     results = None if kept_in is None else output.fresh_directory(Path(kept_in), datetime.now(timezone.utc))
-    deadline = children.Deadline(chosen.time_limit)
+    deadline = budget.Deadline(chosen.time_limit)
     log: list[str] = []
     found = _found(chosen.device, deadline)
     signal: Interrupted | None = None
     if found.device == "cuda" or chosen.device == "cpu":
         with narrated(log) as progress:
-            session = benchmarks.Session(
+            session = scenarios.Session(
                 device=found.device,
                 short=short,
                 deadline=deadline,
-                gpu_index=benchmarks.gpu_index(found.facts),
+                gpu_index=scenarios.gpu_index(found.facts),
                 progress=progress,
             )
             measured, signal = _measured([known[name] for name in chosen_names], session)
-        benched = benchmarks.judged(measured)
-        answers = (*found.results, *benchmarks.results(benched))
+        benched = scenarios.judged(measured)
+        answers = (*found.results, *scenarios.results(benched))
         found = dataclasses.replace(found, benchmarks=benched, results=answers)
     report = verify.assemble(
         "bench run",
@@ -131,14 +133,14 @@ def run_command(
 
 
 def _measured(
-    infos: Sequence[benchmarks.ScenarioInfo], session: benchmarks.Session
+    infos: Sequence[scenarios.ScenarioInfo], session: scenarios.Session
 ) -> tuple[list[Benchmark], Interrupted | None]:
     """What each scenario gave, in a child of its own; up to a signal, which is handed back."""
     measured: list[Benchmark] = []
     for place, info in enumerate(infos):
         try:
-            measured += benchmarks.measure([info], session)
-        except benchmarks.Partial as cut:
+            measured += scenarios.measure([info], session)
+        except scenarios.Partial as cut:
             measured += cut.measured
             signal, late = cut.signal, infos[place + 1 :]
         except Interrupted as between:
@@ -146,7 +148,7 @@ def _measured(
         else:
             continue
         why = f"interrupted by {signal.name}"
-        return [*measured, *(benchmarks.not_begun(info, session, why) for info in late)], signal
+        return [*measured, *(scenarios.not_begun(info, session, why) for info in late)], signal
     return measured, None
 
 
@@ -174,7 +176,7 @@ def kept(directory: Path, log: list[str]) -> Mapping[Path, Callable[[Report], st
 
 
 @contextmanager
-def narrated(log: list[str]) -> Iterator[children.Progress]:
+def narrated(log: list[str]) -> Iterator[process.Progress]:
     """Progress on the terminal; without one (CI) a line for each measurement. `log` gets them all."""
     with shown_progress() as progress:
 
@@ -189,22 +191,22 @@ def narrated(log: list[str]) -> Iterator[children.Progress]:
         yield say
 
 
-def scenarios() -> Mapping[str, benchmarks.ScenarioInfo]:
+def _known() -> Mapping[str, scenarios.ScenarioInfo]:
     """The known scenarios; a package that does not load is an unusable environment, not a traceback."""
     try:
-        return benchmarks.listed()
+        return scenarios.listed()
     except Exception as error:
         raise output.Stop(
             f"the scenarios cannot be loaded: {error}; rebuild the image.", Exit.UNUSABLE
         ) from None
 
 
-def _found(device: str, deadline: children.Deadline) -> verify.Verification:
+def _found(device: str, deadline: budget.Deadline) -> verify.Verification:
     """The facts, and of the checks those that say whether the GPU can be measured at all."""
     facts = collect(device)
-    results = [r for r in registry.judge(facts) if registry.subject(r.code) in benchmarks.GATES]
+    results = [r for r in registry.judge(facts) if registry.subject(r.code) in scenarios.GATES]
     usable, why = verify.usable_device(facts, results)
-    error = libraries.cuda_error(deadline) if usable == "cuda" else None
+    error = exercises.cuda_error(deadline) if usable == "cuda" else None
     results.append(initialisation(error))
     return verify.Verification(facts, "cpu" if error else usable, why, tuple(results))
 

@@ -10,7 +10,7 @@ import json as json_module
 import os
 import sys
 
-from healthcheck import catalogue, children, options, output, selftest, verify
+from healthcheck import catalogue, options, output, selftest, verify
 from healthcheck import probe as probe_module
 from healthcheck.cli.shared import (
     Device,
@@ -25,6 +25,7 @@ from healthcheck.cli.shared import (
     show_codes,
     shown_progress,
 )
+from healthcheck.drive import budget
 from healthcheck.facts.collect import collect
 from healthcheck.report import terminal
 
@@ -66,7 +67,7 @@ def verify_command(
         junit=junit,
         known=known,
     )
-    deadline = children.Deadline(chosen.time_limit)
+    deadline = budget.Deadline(chosen.time_limit)
     with shown_progress() as progress:
         found = verify.verify(collect(chosen.device), deadline, progress)
     again = f"healthcheck verify --time-limit {min(2 * deadline.limit, options.LONGEST):.0f}"
@@ -107,7 +108,7 @@ def selftest_command(
     if asked.mode == "off":
         output.say("healthcheck: the self-test is off (SELFTEST=off)", sys.stderr)
         return None
-    deadline = children.Deadline(chosen.time_limit)
+    deadline = budget.Deadline(chosen.time_limit)
     output.say(f"Dyno self-test, at most {deadline.limit:.0f} s (SELFTEST=off skips it)", sys.stderr)
     with shown_progress() as progress:
         found = selftest.run(collect(chosen.device), asked.mode, deadline, progress)

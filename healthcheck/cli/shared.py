@@ -12,7 +12,8 @@ from typing import Annotated, TextIO
 import typer
 
 import healthcheck
-from healthcheck import children, output
+from healthcheck import output
+from healthcheck.drive import process
 from healthcheck.options import Options
 from healthcheck.report import junit as junit_report
 from healthcheck.report import terminal
@@ -129,7 +130,7 @@ def _unwritten(stop: output.Stop) -> CheckResult:
 
 
 @contextmanager
-def shown_progress() -> Iterator[children.Progress]:
+def shown_progress() -> Iterator[process.Progress]:
     """A line that says what runs now, where a person is watching; it is gone at the end."""
     out = terminal.console(sys.stderr)
     if not out.is_terminal:

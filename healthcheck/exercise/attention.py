@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from healthcheck.exercise.base import Finding, Skip, Wrong, fresh_seed, need
-from healthcheck.exercise.compare import bound, check, eps_of, generator, poison
+from healthcheck.exercise.base import Finding, Skip, Wrong, need
+from healthcheck.measure.compare import bound, check, eps_of, generator, poison
+from healthcheck.measure.seed import fresh_seed
 
 Op = Callable[..., Any]
 SHAPE = (2, 4, 160, 64)  # batch, heads, length, width of a head; the length is no multiple of a block

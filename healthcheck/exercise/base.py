@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -71,11 +70,6 @@ def _installed(package: str) -> bool:
     except importlib.metadata.PackageNotFoundError:
         return False
     return True
-
-
-def fresh_seed() -> int:
-    """A seed that no earlier run has used, so that a stale or cached answer is never the right one."""
-    return int.from_bytes(os.urandom(4), "little")
 
 
 def cuda_fault() -> str:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from healthcheck.exercise.base import Finding, Wrong, fresh_seed
-from healthcheck.exercise.compare import EPS_FLOAT32, bound, check, generator
+from healthcheck.exercise.base import Finding, Wrong
+from healthcheck.measure.compare import EPS_FLOAT32, bound, check, generator
+from healthcheck.measure.seed import fresh_seed
 
 Op = Callable[..., Any]
 

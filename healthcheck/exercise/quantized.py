@@ -6,8 +6,9 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from healthcheck.exercise.base import Finding, Wrong, fresh_seed
-from healthcheck.exercise.compare import EPS_INT8_WEIGHT, check, generator
+from healthcheck.exercise.base import Finding, Wrong
+from healthcheck.measure.compare import EPS_INT8_WEIGHT, check, generator
+from healthcheck.measure.seed import fresh_seed
 
 Op = Callable[..., Any]
 _BLOCKWISE = 0.02  # dynamic 8-bit code, 256 values a block: about 1 % on normal numbers

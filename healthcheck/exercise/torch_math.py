@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from healthcheck.exercise.base import Finding, Wrong, fresh_seed
-from healthcheck.exercise.compare import (
+from healthcheck.exercise.base import Finding, Wrong
+from healthcheck.measure.compare import (
     EPS_FLOAT32,
     EPS_TF32,
     bound,
@@ -17,6 +17,7 @@ from healthcheck.exercise.compare import (
     generator,
     poison,
 )
+from healthcheck.measure.seed import fresh_seed
 
 Op = Callable[..., Any]
 _DFT_LENGTHS = (256, 1000, 1009)  # a power of two, a product of small primes, a prime: three algorithms

@@ -7,7 +7,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from healthcheck.exercise.base import Finding, Wrong, fresh_seed
+from healthcheck.exercise.base import Finding, Wrong
+from healthcheck.measure.seed import fresh_seed
 
 Op = Callable[..., Any]
 _SIZE = (48, 64)  # height, width

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from healthcheck import child, manifest
+from healthcheck import manifest
+from healthcheck.drive import programs
 from healthcheck.facts import container, driver, gpu, stack
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What every check judges. `device` is what the user asked for: auto, cuda or cpu."""
-
-    device: str = "auto"
-    gpu: gpu.GpuFacts = field(default_factory=gpu.GpuFacts)
-    driver: driver.DriverTraces = field(default_factory=driver.DriverTraces)
-    container: container.ContainerFacts = field(default_factory=container.ContainerFacts)
-    stack: stack.StackFacts = field(default_factory=stack.StackFacts)
-    manifest: manifest.Reading = field(default_factory=manifest.Reading)
+from healthcheck.facts.snapshot import Facts
 
 
 def collect(
@@ -40,9 +29,9 @@ def collect(
         gpu=gpu.collect(nvml),
         driver=driver.collect(root, env),
         container=container.collect(root, env),
-        stack=stack.collect(python or child.stack_python(), env.get("PATH")),
+        stack=stack.collect(python or stack.stack_python(), programs.versions(env.get("PATH"))),
         manifest=manifest.read(
             Path(env.get("DYNO_MANIFEST") or manifest.PATH),
-            expected=child.in_image() if in_image is None else in_image,
+            expected=stack.in_image() if in_image is None else in_image,
         ),
     )

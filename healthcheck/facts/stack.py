@@ -1,29 +1,23 @@
 """The stack's Python and its distributions, read from their metadata.
 
-What an import would execute is exactly what may be broken, so everything here is files and `--version` calls.
+What an import would execute is exactly what may be broken, so everything here is read from files.
 """
 
 from __future__ import annotations
 
 import ast
-import functools
+import os
 import re
-import shutil
-import subprocess
+import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+STACK_PYTHON = "/opt/venv/bin/python"
+TOOLS = "/opt/dyno/venv"
 CPU_BUILD = "none"  # torch_cuda of a torch that was built without CUDA, which is not the same as unknown
-_VERSION_LIMIT = 5.0  # seconds for a program to say its version
-_PROGRAMS = {
-    "ffmpeg": (("-version",), r"ffmpeg version n?(\d[\w.]*)"),
-    "git": (("--version",), r"git version (\S+)"),
-    "nvcc": (("--version",), r"\bV(\d+\.\d+\.\d+)"),
-}
 
 
 @dataclass(frozen=True)
@@ -69,8 +63,22 @@ def normalise(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def collect(python: str, path: str | None) -> StackFacts:
-    """Describe the environment of the interpreter `python`; programs are looked up on `path` (PATH)."""
+def in_image() -> bool:
+    """Whether this is the image's own copy of Dyno, which was built together with a stack and a manifest."""
+    return sys.prefix == TOOLS
+
+
+def stack_python() -> str:
+    """The interpreter that holds the stack: DYNO_STACK_PYTHON, else the image's, else this one."""
+    chosen = os.environ.get("DYNO_STACK_PYTHON")
+    if chosen:
+        return chosen
+    # In the image it is the image's even when somebody has removed it: that is then the finding.
+    return STACK_PYTHON if in_image() or Path(STACK_PYTHON).exists() else sys.executable
+
+
+def collect(python: str, programs: tuple[Program, ...]) -> StackFacts:
+    """Describe the environment of the interpreter `python`; `programs` are what it was found to call."""
     site = site_packages(Path(python))
     torch = _assignments(site / "torch/version.py") if site else {}
     return StackFacts(
@@ -80,7 +88,7 @@ def collect(python: str, path: str | None) -> StackFacts:
         **_distributions(site),
         torch_version=torch.get("__version__"),
         torch_cuda=_torch_cuda(torch),
-        programs=_programs(path),
+        programs=programs,
     )
 
 
@@ -203,36 +211,3 @@ def _torch_cuda(torch: Mapping[str, str | None]) -> str | None:
     if "cuda" not in torch:
         return None
     return torch["cuda"] or CPU_BUILD
-
-
-def _programs(path: str | None) -> tuple[Program, ...]:
-    ask = functools.partial(_program, path=path)
-    try:
-        with ThreadPoolExecutor(len(_PROGRAMS)) as pool:
-            return tuple(pool.map(ask, _PROGRAMS))
-    except RuntimeError:  # no thread to be had: the container's limit was met
-        return tuple(map(ask, _PROGRAMS))
-
-
-def _program(name: str, path: str | None) -> Program:
-    arguments, pattern = _PROGRAMS[name]
-    found = shutil.which(name, path=path)
-    if found is None:
-        return Program(name)
-    try:
-        ended = subprocess.run(
-            [found, *arguments],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_VERSION_LIMIT,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Program(name, found, error=f"{error}")
-    version = re.search(pattern, ended.stdout)
-    if ended.returncode != 0 or version is None:
-        said = (ended.stderr or ended.stdout).strip().splitlines()
-        return Program(name, found, error=said[-1] if said else f"exit code {ended.returncode}")
-    return Program(name, found, version.group(1))

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from healthcheck import claims
 from healthcheck.checks.base import size
+from healthcheck.judge import claims
 from healthcheck.report.model import Benchmark, Claim, Limit, Report, Variant
 
 NONE = "-"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from healthcheck import claims
 from healthcheck.checks.cuda import four_versions
+from healthcheck.judge import claims
 from healthcheck.report import benchmarks as tables
 from healthcheck.report.benchmarks import Table
 from healthcheck.report.model import Benchmark, Report

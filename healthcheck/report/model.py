@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 import healthcheck
-from healthcheck.facts.collect import Facts
+from healthcheck.facts.snapshot import Facts
 from healthcheck.measure.activity import Activity
 from healthcheck.result import Exit, Result, Status
 
@@ -169,7 +169,7 @@ class Benchmark(Model):
 
 
 class Claim(Model):
-    """A published figure held against what was measured; see `healthcheck/claims.toml`."""
+    """A published figure held against what was measured; see `healthcheck/judge/claims.toml`."""
 
     id: str
     title: str

@@ -20,8 +20,8 @@ from rich.text import Text
 from healthcheck.checks.base import size
 from healthcheck.checks.cuda import four_versions
 from healthcheck.checks.registry import group
-from healthcheck.facts.collect import Facts
 from healthcheck.facts.gpu import Gpu
+from healthcheck.facts.snapshot import Facts
 from healthcheck.report import benchmarks as tables
 from healthcheck.report.model import Benchmark, CheckResult, Report
 from healthcheck.result import Exit, Status

@@ -12,8 +12,7 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from healthcheck import child, children  # noqa: E402
-from healthcheck.checks import libraries  # noqa: E402
+from healthcheck.drive import budget, exercises, process  # noqa: E402
 from healthcheck.exercise import (  # noqa: E402
     EXERCISES,
     attention,
@@ -26,8 +25,8 @@ from healthcheck.exercise import (  # noqa: E402
 )
 from healthcheck.exercise.base import Wrong  # noqa: E402
 from healthcheck.exercise.runner import attempt  # noqa: E402
-from healthcheck.facts.collect import Facts  # noqa: E402
 from healthcheck.facts.container import ContainerFacts  # noqa: E402
+from healthcheck.facts.snapshot import Facts  # noqa: E402
 
 pytestmark = pytest.mark.cpu
 ON_CPU = [e for e in EXERCISES if not e.gpu_only]
@@ -207,19 +206,19 @@ def test_lanes_answer_as_one_lane_does() -> None:
     ]
     asked: list[tuple[str, ...]] = []
 
-    def run(module: str, arguments: list[str], **options: Any) -> child.Outcome:
+    def run(module: str, arguments: list[str], **options: Any) -> process.Outcome:
         asked.append(tuple(arguments[2:]))
-        return child.run(module, arguments, python=sys.executable, **options)
+        return process.run(module, arguments, python=sys.executable, **options)
 
     def examine(cpus: int) -> list[tuple[str, str, str]]:
         facts = Facts(container=ContainerFacts(cpus=cpus))
         costs = {"numpy": 10.0, "safetensors": 10.0}
-        setup = libraries.Setup("cpu", children.Deadline(150), run=run, costs=costs)
-        return [(r.code, r.title, r.status.value) for r in libraries.examine(quick, facts, setup).results]
+        setup = exercises.Setup("cpu", budget.Deadline(150), run=run, costs=costs)
+        return [(r.code, r.title, r.status.value) for r in exercises.examine(quick, facts, setup).results]
 
     one, two = examine(2), examine(4)
     assert one == two
-    assert [code for code, _, _ in one] == [libraries.HARNESS[0], *(e.code for e in quick)]
+    assert [code for code, _, _ in one] == [exercises.HARNESS[0], *(e.code for e in quick)]
     assert {status for _, _, status in one} <= {"pass", "skip"}
     assert asked[0] == tuple(e.name for e in quick)
     # Ten seconds each, then the small ones in turn.

@@ -13,12 +13,12 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from healthcheck import child, children  # noqa: E402
-from healthcheck.checks import libraries  # noqa: E402
+from healthcheck.drive import budget, exercises, process  # noqa: E402
 from healthcheck.exercise import EXERCISES, attention, compile, models, quantized, torch_math, vision  # noqa: E402
 from healthcheck.exercise.base import Wrong  # noqa: E402
 from healthcheck.exercise.runner import attempt  # noqa: E402
-from healthcheck.facts.collect import Facts, collect  # noqa: E402
+from healthcheck.facts.collect import collect  # noqa: E402
+from healthcheck.facts.snapshot import Facts  # noqa: E402
 from healthcheck.facts.stack import StackFacts  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -121,12 +121,12 @@ def test_the_rest_goes_on_in_a_new_process_when_an_exercise_breaks_the_gpu_conte
 
 
 def test_children_side_by_side_answer_as_one_child_does() -> None:
-    def run(module: str, arguments: list[str], **options: Any) -> child.Outcome:
-        return child.run(module, arguments, python=sys.executable, **options)
+    def run(module: str, arguments: list[str], **options: Any) -> process.Outcome:
+        return process.run(module, arguments, python=sys.executable, **options)
 
     def examine(facts: Facts) -> tuple[list[tuple[str, str]], str | None]:
-        setup = libraries.Setup("cuda", children.Deadline(300), run=run)
-        found = libraries.examine(libraries.listed(), facts, setup)
+        setup = exercises.Setup("cuda", budget.Deadline(300), run=run)
+        found = exercises.examine(exercises.listed(), facts, setup)
         return [(r.code, r.status.value) for r in found.results], found.cuda_error
 
     here = dataclasses.replace(collect("auto"), stack=StackFacts())  # what is absent is asked, and says so

@@ -6,12 +6,13 @@ import dataclasses
 from datetime import datetime, timezone
 from typing import Any
 
-from healthcheck import children, verify
+from healthcheck import verify
 from healthcheck.checks import registry
-from healthcheck.facts.collect import Facts
+from healthcheck.drive import budget
 from healthcheck.facts.container import ContainerFacts, Directory
 from healthcheck.facts.driver import DriverTraces
 from healthcheck.facts.gpu import Gpu, GpuFacts
+from healthcheck.facts.snapshot import Facts
 from healthcheck.facts.stack import Program, StackFacts
 from healthcheck.manifest import Manifest, Reading
 from healthcheck.measure.activity import Activity, Figure
@@ -269,5 +270,5 @@ def report_of(
     found = verify.Verification(
         facts, "cuda", "", results or tuple(registry.judge(facts)), benchmarks=benchmarks
     )
-    report = verify.assemble(command, found, deadline=children.Deadline(60), required=required)
+    report = verify.assemble(command, found, deadline=budget.Deadline(60), required=required)
     return report.model_copy(update={"created": NOW, **fields})

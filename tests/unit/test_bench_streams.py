@@ -144,7 +144,7 @@ def test_the_short_form_is_a_small_overlap_and_the_cpu_form_has_neither_bound_no
 
 
 def test_the_claims_about_streams_name_what_is_measured() -> None:
-    with (ROOT / "claims.toml").open("rb") as file:
+    with (ROOT / "judge/claims.toml").open("rb") as file:
         claims = [c for c in tomllib.load(file)["claim"] if c["scenario"] == "streams"]
     assert claims
     for claim in claims:

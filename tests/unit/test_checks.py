@@ -13,10 +13,10 @@ from samples import HEALTHY, NO_GPU, STACK, with_, with_directory, with_gpu, wit
 from healthcheck import catalogue, verify
 from healthcheck.checks import registry, workspace
 from healthcheck.checks.base import version
-from healthcheck.facts.collect import Facts
 from healthcheck.facts.container import ContainerFacts, Directory, LimitsMet
 from healthcheck.facts.driver import DriverTraces
 from healthcheck.facts.gpu import Gpu, GpuFacts
+from healthcheck.facts.snapshot import Facts
 from healthcheck.facts.stack import Program, StackFacts
 from healthcheck.manifest import Manifest, Reading
 from healthcheck.result import Result, Status

@@ -14,9 +14,9 @@ from xml.etree import ElementTree
 import pytest
 from samples import HEALTHY
 
-from healthcheck import __version__, children
-from healthcheck.checks import libraries
+from healthcheck import __version__
 from healthcheck.cli import bench
+from healthcheck.drive import budget, exercises
 from healthcheck.output import cannot_write
 from healthcheck.result import Exit, Status, exit_code
 
@@ -65,7 +65,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python.parent.mkdir()
     python.write_text(STACK_PYTHON)
     python.chmod(0o755)
-    for package in sorted({exercise.package for exercise in libraries.listed()} - {""}):
+    for package in sorted({exercise.package for exercise in exercises.listed()} - {""}):
         metadata = (
             directory / f"lib/python3.13/site-packages/{package.replace('-', '_')}-1.dist-info/METADATA"
         )
@@ -420,9 +420,9 @@ def test_a_benchmark_where_cuda_does_not_start_has_the_verdict_and_the_cure_of_v
 ) -> None:
     monkeypatch.setattr(bench, "collect", lambda device: HEALTHY)
     monkeypatch.setattr(
-        libraries, "cuda_error", lambda deadline: "Error 804: forward compatibility was attempted"
+        exercises, "cuda_error", lambda deadline: "Error 804: forward compatibility was attempted"
     )
-    found = bench._found("auto", children.Deadline(60))
+    found = bench._found("auto", budget.Deadline(60))
     assert (found.device, exit_code(found.results)) == ("cpu", Exit.UNUSABLE)
     (failed,) = [result for result in found.results if result.status is Status.FAIL]
     assert failed.code == "DYN-CUDA-002"
@@ -460,9 +460,9 @@ def test_a_reader_that_goes_away_leaves_no_traceback(site: Path) -> None:
 
 def test_the_command_line_never_imports_the_stack() -> None:
     code = (
-        "import sys; from healthcheck import benchmarks; from healthcheck.cli import bench, health;"
-        "from healthcheck.checks import libraries;"
-        "libraries.listed(); benchmarks.listed();"
+        "import sys; from healthcheck.cli import bench, health;"
+        "from healthcheck.drive import exercises, scenarios;"
+        "exercises.listed(); scenarios.listed();"
         "print(*{'torch', 'numpy', 'transformers', 'cv2'} & set(sys.modules))"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -22,8 +22,10 @@ from pydantic import TypeAdapter
 from samples import HEALTHY, NO_GPU
 
 from healthcheck import manifest
+from healthcheck.drive import programs
 from healthcheck.facts import container, driver, gpu, stack
-from healthcheck.facts.collect import Facts, collect
+from healthcheck.facts.collect import collect
+from healthcheck.facts.snapshot import Facts
 from image import manifest as baked
 
 
@@ -344,10 +346,10 @@ def plant(site: Path, name: str, version: str, *record: str) -> None:
     (info / "RECORD").write_text("\n".join(f"{file},," for file in record))
 
 
-def stack_of(prefix: Path, path: str | None = "") -> stack.StackFacts:
+def stack_of(prefix: Path) -> stack.StackFacts:
     (prefix / "bin").mkdir(exist_ok=True)
     (prefix / "bin/python").touch()
-    return stack.collect(str(prefix / "bin/python"), path)
+    return stack.collect(str(prefix / "bin/python"), ())
 
 
 def test_distributions_are_read_from_metadata_and_names_are_normalised(tmp_path: Path) -> None:
@@ -457,8 +459,8 @@ def test_ffmpeg_says_its_version_or_why_not(
     tmp_path: Path, body: str, version: str | None, error: str | None
 ) -> None:
     script(tmp_path / "path", "ffmpeg", body)
-    found = stack_of(tmp_path, f"{tmp_path / 'path'}:/bin").program("ffmpeg")
-    assert found and found.version == version
+    found = next(p for p in programs.versions(f"{tmp_path / 'path'}:/bin") if p.name == "ffmpeg")
+    assert found.version == version
     assert (found.error or "").startswith(error or "") and bool(found.error) == bool(error)
 
 

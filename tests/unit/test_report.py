@@ -27,7 +27,7 @@ from samples import (
 )
 
 from healthcheck.checks import registry
-from healthcheck.facts.collect import Facts
+from healthcheck.facts.snapshot import Facts
 from healthcheck.report import junit, terminal
 from healthcheck.report.model import Benchmark, Report
 from healthcheck.result import Exit, Result, Status

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import HEALTHY, START_UP, benchmark, report_of, variant
 
-from healthcheck import claims
+from healthcheck.judge import claims
 from healthcheck.report import markdown
 from healthcheck.report.model import Benchmark
 

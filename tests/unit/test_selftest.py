@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from samples import HEALTHY, NO_GPU, STACK, with_, with_gpu, with_manifest
 
-from healthcheck import children, output, selftest
-from healthcheck.checks import libraries
-from healthcheck.facts.collect import Facts
+from healthcheck import output, selftest
+from healthcheck.drive import budget, exercises
+from healthcheck.facts.snapshot import Facts
 from healthcheck.report.model import Benchmark, Variant
 from healthcheck.result import Result, Status
 from healthcheck.verify import Verification
@@ -23,7 +23,7 @@ CPU = dataclasses.replace(NO_GPU, device="cpu")
 @pytest.fixture(autouse=True)
 def no_exercises(monkeypatch: pytest.MonkeyPatch) -> None:
     """The exercises have tests of their own; here they would only cost time."""
-    monkeypatch.setattr(libraries, "listed", tuple)
+    monkeypatch.setattr(exercises, "listed", tuple)
 
 
 class Bench:
@@ -62,7 +62,7 @@ class Bench:
 
 
 def run(cache: Path, bench: Bench, facts: Facts = HEALTHY, mode: str = "full") -> Verification:
-    return selftest.run(facts, mode, children.Deadline(60), lambda text: None, cache=cache, measure=bench)
+    return selftest.run(facts, mode, budget.Deadline(60), lambda text: None, cache=cache, measure=bench)
 
 
 def by_code(found: Verification) -> dict[str, Result]:
@@ -161,7 +161,7 @@ def test_benchmarks_that_cannot_be_run_at_all_are_a_failure_and_no_traceback(tmp
         raise ImportError("no module named bench")
 
     found = selftest.run(
-        HEALTHY, "full", children.Deadline(60), lambda text: None, cache=tmp_path, measure=broken
+        HEALTHY, "full", budget.Deadline(60), lambda text: None, cache=tmp_path, measure=broken
     )
     assert by_code(found)["DYN-BENCH-000"].status is Status.FAIL
     assert "no module named bench" in by_code(found)["DYN-BENCH-000"].summary

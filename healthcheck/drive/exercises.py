@@ -18,13 +18,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from healthcheck import child, children
 from healthcheck.checks.cuda import INITIALISATION
 from healthcheck.checks.workspace import shortage
-from healthcheck.facts.collect import Facts
+from healthcheck.drive import budget, lanes, process
 from healthcheck.facts.container import ContainerFacts, LimitsMet, limits_met
 from healthcheck.facts.gpu import Gpu
-from healthcheck.facts.stack import normalise
+from healthcheck.facts.snapshot import Facts
+from healthcheck.facts.stack import normalise, stack_python
 from healthcheck.result import Result, Status
 
 MODULE = "healthcheck.exercise"
@@ -101,13 +101,13 @@ class Setup:
     """Where and for how long exercises run. `why_no_gpu` explains a device of cpu to the reader."""
 
     device: str
-    deadline: children.Deadline
+    deadline: budget.Deadline
     why_no_gpu: str = ""
     module: str = MODULE
     child_limit: float = CHILD_LIMIT
     patience: float = PATIENCE
-    run: children.Run = child.run
-    progress: children.Progress = lambda text: None
+    run: process.Run = process.run
+    progress: process.Progress = lambda text: None
     costs: Mapping[str, float] = field(default_factory=lambda: COSTS)
     threads: int | None = None  # a child's share of the cores; None = all
     container: ContainerFacts = field(default_factory=ContainerFacts)
@@ -147,9 +147,9 @@ def examine(exercises: Sequence[Exercise], facts: Facts, setup: Setup) -> Examin
         pending=[e.name for e in exercises if e.name not in known],
         answers=known,
     )
-    lanes = children.spread([_task(name, setup) for name in ledger.pending], room(facts, setup.device))
-    if len(lanes) > 1:
-        _side_by_side(ledger, lanes, facts, setup)
+    shares = lanes.spread([_task(name, setup) for name in ledger.pending], room(facts, setup.device))
+    if len(shares) > 1:
+        _side_by_side(ledger, shares, facts, setup)
         setup = _where_cuda_starts(ledger, facts, setup)
     while ledger.pending and setup.deadline.left > 1 and not ledger.broken:
         _one_child(ledger, setup)
@@ -168,18 +168,18 @@ def examine(exercises: Sequence[Exercise], facts: Facts, setup: Setup) -> Examin
     )
 
 
-def cuda_error(deadline: children.Deadline, run: children.Run = child.run) -> str:
+def cuda_error(deadline: budget.Deadline, run: process.Run = process.run) -> str:
     """Why CUDA does not start in a child, "" where it does."""
     outcome = run(
         MODULE,
         ["--device", "cuda", "--start"],
         time_limit=min(deadline.left, CHILD_LIMIT),
-        environment=children.environment(),
+        environment=process.environment(),
     )
     said = [str(e.get("error") or "") for e in outcome.events if e.get("event") == "device"]
     if said:
         return said[0]
-    words = children.last_words(outcome)
+    words = process.last_words(outcome)
     return f"the process that tried {outcome.cause}{f' ({words})' if words else ''}"
 
 
@@ -211,19 +211,19 @@ def _room_on(gpu: Gpu) -> int:
     return (gpu.memory_total - gpu.memory_used) // LANE_GPU_MEMORY
 
 
-def _task(name: str, setup: Setup) -> children.Task:
+def _task(name: str, setup: Setup) -> lanes.Task:
     extra = CUBLAS if setup.device == "cuda" and name in CALLS_CUBLAS else 0.0
-    return children.Task(name, setup.costs.get(name, SMALL), extra)
+    return lanes.Task(name, setup.costs.get(name, SMALL), extra)
 
 
-def _side_by_side(ledger: _Ledger, lanes: Sequence[Sequence[str]], facts: Facts, setup: Setup) -> None:
+def _side_by_side(ledger: _Ledger, shares: Sequence[Sequence[str]], facts: Facts, setup: Setup) -> None:
     """Run each lane in a child of its own. What the lanes leave pending is to be run alone."""
-    parts = [_Ledger(ledger.by_name, list(names), in_company=True) for names in lanes]
+    parts = [_Ledger(ledger.by_name, list(names), in_company=True) for names in shares]
     stop = threading.Event()
     setup = replace(
         setup,
         run=functools.partial(setup.run, stop=stop),
-        threads=max(1, int(_cores(facts) / len(lanes))),
+        threads=max(1, int(_cores(facts) / len(shares))),
     )
     shown = _together(setup.progress, len(parts))
     with ThreadPoolExecutor(len(parts)) as pool:
@@ -246,7 +246,7 @@ def _lane(ledger: _Ledger, setup: Setup) -> None:
     setup.progress("")
 
 
-def _together(progress: children.Progress, lanes: int) -> list[Callable[[str], None]]:
+def _together(progress: process.Progress, lanes: int) -> list[Callable[[str], None]]:
     """For each lane what it tells its work to, "" for none; `progress` is told what all of them do."""
     titles = [""] * lanes
     lock = threading.Lock()
@@ -339,7 +339,7 @@ def _one_child(ledger: _Ledger, setup: Setup) -> None:
         setup.module,
         ["--device", setup.device, *asked],
         time_limit=min(setup.deadline.left, setup.child_limit),
-        environment=children.environment(setup.threads),
+        environment=process.environment(setup.threads),
         on_event=note,
     )
     if ledger.cuda_error and setup.device == "cuda":
@@ -353,7 +353,7 @@ def _one_child(ledger: _Ledger, setup: Setup) -> None:
 def _blame(
     ledger: _Ledger,
     setup: Setup,
-    outcome: child.Outcome,
+    outcome: process.Outcome,
     running: Mapping[str, float],
     *,
     asked: Sequence[str],
@@ -405,36 +405,36 @@ def _answer(exercise: Exercise, event: Mapping[str, Any], setup: Setup) -> Resul
         status,
         str(event.get("summary") or "no summary"),
         remedy,
-        seconds=children.number(event.get("seconds")),
+        seconds=process.number(event.get("seconds")),
         details=details,
     )
 
 
-def _ended_in(exercise: Exercise, outcome: child.Outcome, setup: Setup) -> Result:
-    words = children.last_words(outcome)
+def _ended_in(exercise: Exercise, outcome: process.Outcome, setup: Setup) -> Result:
+    words = process.last_words(outcome)
     summary = f"The process {outcome.cause}{f'; it last said: {words}' if words else ''}"
     return _result(exercise, Status.FAIL, summary, _again(exercise, setup), output=outcome.output)
 
 
-def _no_answers(setup: Setup, outcome: child.Outcome) -> Result:
-    words = children.last_words(outcome)
+def _no_answers(setup: Setup, outcome: process.Outcome) -> Result:
+    words = process.last_words(outcome)
     return Result(
         *HARNESS,
         Status.FAIL,
         f"The stack's Python gave no answer: it {outcome.cause}{f' ({words})' if words else ''}.",
-        f"{child.stack_python()} -m {setup.module} --device {setup.device}  # shows why",
+        f"{stack_python()} -m {setup.module} --device {setup.device}  # shows why",
         details={"output": outcome.output},
     )
 
 
-def _after_the_last(ledger: _Ledger, setup: Setup, outcome: child.Outcome, asked: Sequence[str]) -> None:
+def _after_the_last(ledger: _Ledger, setup: Setup, outcome: process.Outcome, asked: Sequence[str]) -> None:
     """All answered, then the process ended badly: a crash at exit is some library's defect all the same."""
-    words = children.last_words(outcome)
+    words = process.last_words(outcome)
     ledger.harness = Result(
         *HARNESS,
         Status.WARN,
         f"All exercises answered, but then the process {outcome.cause}{f' ({words})' if words else ''}.",
-        f"{child.stack_python()} -m {setup.module} --device {setup.device} {' '.join(asked)}",
+        f"{stack_python()} -m {setup.module} --device {setup.device} {' '.join(asked)}",
         details={"output": outcome.output},
     )
 
@@ -453,7 +453,7 @@ def _not_reached(exercise: Exercise, ledger: _Ledger, setup: Setup) -> Result:
 
 def _again(exercise: Exercise, setup: Setup) -> str:
     """The line that runs this exercise alone, with all that it prints."""
-    return f"{child.stack_python()} -m {setup.module} --device {setup.device} {exercise.name}"
+    return f"{stack_python()} -m {setup.module} --device {setup.device} {exercise.name}"
 
 
 def _result(exercise: Exercise, status: Status, summary: str, remedy: str = "", **details: Any) -> Result:

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from healthcheck import child, children
+from healthcheck.drive import process
+from healthcheck.facts import stack
 
-REPOSITORY = str(Path(child.__file__).resolve().parent.parent)
+REPOSITORY = str(Path(process.__file__).resolve().parents[2])
 
 
-def run(tmp_path: Path, code: str, time_limit: float = 20) -> child.Outcome:
+def run(tmp_path: Path, code: str, time_limit: float = 20) -> process.Outcome:
     (tmp_path / "played.py").write_text(
         f"import os, sys, time, signal\nfrom healthcheck import wire\n{code}\n"
     )
-    return child.run(
+    return process.run(
         "played",
         time_limit=time_limit,
         python=sys.executable,
@@ -77,7 +78,7 @@ def test_a_flood_of_noise_is_cut_to_its_end(tmp_path: Path) -> None:
 
 
 def test_an_interpreter_that_is_not_there_is_an_outcome() -> None:
-    found = child.run("json", time_limit=5, python="/nowhere/python")
+    found = process.run("json", time_limit=5, python="/nowhere/python")
     assert found.returncode == 127
     assert "/nowhere/python" in found.output
 
@@ -93,7 +94,7 @@ def test_an_exception_in_the_parent_ends_the_child(tmp_path: Path) -> None:
         raise SystemExit(143)
 
     with pytest.raises(SystemExit):
-        child.run(
+        process.run(
             "slow",
             time_limit=20,
             python=sys.executable,
@@ -114,8 +115,8 @@ def test_a_caller_in_another_thread_ends_its_child_by_an_event(tmp_path: Path) -
         seen.append(event["pid"])
         stop.set()
 
-    with pytest.raises(child.Stopped):
-        child.run(
+    with pytest.raises(process.Stopped):
+        process.run(
             "slow",
             time_limit=50,
             python=sys.executable,
@@ -127,49 +128,12 @@ def test_a_caller_in_another_thread_ends_its_child_by_an_event(tmp_path: Path) -
         os.kill(seen[0], 0)
 
 
-def tasks(**seconds: float) -> list[children.Task]:
-    return [children.Task(name, value) for name, value in seconds.items()]
-
-
-@pytest.mark.parametrize(
-    ("most", "lanes"),
-    [
-        (1, ("abcde",)),  # 25 s, one start
-        (2, ("ad", "bce")),  # 12 and 13 s
-        (3, ("a", "be", "cd")),  # 9, 8 and 8 s
-        (4, ("a", "be", "cd")),  # a fourth lane would leave 9 s as the longest, and not pay
-    ],
-)
-def test_the_heaviest_go_first_and_each_to_the_lane_it_makes_least_long(
-    most: int, lanes: tuple[str, ...]
-) -> None:
-    found = children.spread(tasks(e=2, d=3, c=5, b=6, a=9), most)
-    assert found == tuple(tuple(lane) for lane in lanes)
-
-
-def test_what_takes_less_than_a_start_stays_in_one_lane_and_in_its_order() -> None:
-    # One lane: 1.5 s and a start of 1.5 s. Two: 1 s and 3 s of starts.
-    assert children.spread(tasks(x=0.5, a=0.5, m=0.5), 4) == (("x", "a", "m"),)
-
-
-@pytest.mark.parametrize(("seconds", "lanes"), [(1, (("a", "b"),)), (4, (("a",), ("b",)))])
-def test_what_each_child_must_load_anew_keeps_small_tasks_together(
-    seconds: float, lanes: tuple[tuple[str, ...], ...]
-) -> None:
-    # With 5 s to load. 1 s each: 7 + 1.5 in one lane, 6 + 3 in two. 4 s each: 13 + 1.5 against 9 + 3.
-    assert children.spread([children.Task(name, seconds, extra=5) for name in "ab"], 4) == lanes
-
-
-def test_no_task_makes_no_lane() -> None:
-    assert children.spread([], 4) == ()
-
-
 def test_a_childs_share_of_the_cores_gives_way_to_the_users_wish(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert children.environment(3)["OMP_NUM_THREADS"] == "3"
-    assert "OMP_NUM_THREADS" not in children.environment()
+    assert process.environment(3)["OMP_NUM_THREADS"] == "3"
+    assert "OMP_NUM_THREADS" not in process.environment()
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert "OMP_NUM_THREADS" not in children.environment(3)
+    assert "OMP_NUM_THREADS" not in process.environment(3)
 
 
 def test_a_users_files_in_the_current_directory_are_not_imported(tmp_path: Path) -> None:
@@ -177,32 +141,32 @@ def test_a_users_files_in_the_current_directory_are_not_imported(tmp_path: Path)
     code = f"""
 import os, sys
 os.chdir({str(tmp_path)!r})
-from healthcheck import child, children
-safe = children.environment()
-outcome = child.run("json.tool", ["--help"], time_limit=20, python=sys.executable, environment=safe)
+from healthcheck.drive import process
+safe = process.environment()
+outcome = process.run("json.tool", ["--help"], time_limit=20, python=sys.executable, environment=safe)
 sys.exit(outcome.output if not outcome.ok else 0)
 """
     if sys.version_info < (3, 11):
         pytest.skip("Python 3.10 has no safe path")
     (tmp_path / "caller").mkdir()
     (tmp_path / "caller/call_json.py").write_text(code)
-    found = child.run(
+    found = process.run(
         "call_json",
         time_limit=30,
         python=sys.executable,
-        environment={**children.environment(), "PYTHONPATH": f"{tmp_path / 'caller'}:{REPOSITORY}"},
+        environment={**process.environment(), "PYTHONPATH": f"{tmp_path / 'caller'}:{REPOSITORY}"},
     )
     assert found.ok, found.output
 
 
 @pytest.mark.parametrize(("output", "words"), [("", ""), ("a\nb\n\n", "b"), ("x" * 500, "x" * 200)])
 def test_last_words(output: str, words: str) -> None:
-    assert children.last_words(child.Outcome((), 1, False, output, 0.0)) == words
+    assert process.last_words(process.Outcome((), 1, False, output, 0.0)) == words
 
 
 def test_in_the_image_the_stacks_python_is_named_even_when_it_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("DYNO_STACK_PYTHON", raising=False)
-    monkeypatch.setattr(sys, "prefix", child.TOOLS)
-    assert child.stack_python() == child.STACK_PYTHON
+    monkeypatch.setattr(sys, "prefix", stack.TOOLS)
+    assert stack.stack_python() == stack.STACK_PYTHON

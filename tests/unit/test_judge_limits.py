@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import benchmark, variant
 
-from healthcheck import benchmarks, limits
+from healthcheck.drive import scenarios
+from healthcheck.judge import limits
 from healthcheck.report.model import Benchmark, Variant
 from healthcheck.result import Status
 
@@ -90,7 +91,7 @@ def test_a_result_above_the_peak_fails_the_benchmark() -> None:
     assert found.variants[0].status == "fail" and found.variants[0].speedup is None
     assert found.variants[0].median_ms == 1.0
     assert shares(found)["datasheet"] > 6
-    (result,) = benchmarks.results([found])
+    (result,) = scenarios.results([found])
     assert result.status is Status.FAIL and "DYN-LIMIT-001" in result.summary
 
 
@@ -152,4 +153,4 @@ def test_limits_come_from_what_the_sampler_saw_of_clock_and_link() -> None:
         variant("a", 50.0, cost={"bytes": 1e9, "channel": "h2d"}),
         conditions={"multiprocessors": 114, "gpu": seen},
     )
-    assert benchmarks.judged([found])[0].variants[0].limits[0].limit == pytest.approx(31.508, abs=1e-3)
+    assert scenarios.judged([found])[0].variants[0].limits[0].limit == pytest.approx(31.508, abs=1e-3)

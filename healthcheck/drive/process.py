@@ -11,7 +11,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from healthcheck import wire
+from healthcheck.facts.stack import stack_python
 
-STACK_PYTHON = "/opt/venv/bin/python"
-TOOLS = "/opt/dyno/venv"
 _TAIL = 8_000  # characters of noise kept: enough for a traceback, small enough for a report
 _LINE = 16_000_000  # bytes of one event at most: a child gone wild must not take the parent's memory
 _REAP = 2.0  # seconds to wait for a killed child; one stuck in the driver is left behind and reported
+
+
+Progress = Callable[[str], None]  # told what runs now, in a few words
 
 
 class Stopped(Exception):
@@ -62,18 +63,7 @@ class Outcome:
         return f"ended with exit code {self.returncode}"
 
 
-def in_image() -> bool:
-    """Whether this is the image's own copy of Dyno, which was built together with a stack and a manifest."""
-    return sys.prefix == TOOLS
-
-
-def stack_python() -> str:
-    """The interpreter that holds the stack: DYNO_STACK_PYTHON, else the image's, else this one."""
-    chosen = os.environ.get("DYNO_STACK_PYTHON")
-    if chosen:
-        return chosen
-    # In the image it is the image's even when somebody has removed it: that is then the finding.
-    return STACK_PYTHON if in_image() or Path(STACK_PYTHON).exists() else sys.executable
+Run = Callable[..., Outcome]  # the signature of `run`; tests give their own
 
 
 def run(
@@ -209,3 +199,35 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def environment(threads: int | None = None) -> dict[str, str]:
+    """Variables for a child, on top of the caller's own. `threads` is its share of the cores, None for all.
+
+    The package is put on the path and the current directory kept off it: a user's `random.py` or
+    `healthcheck/` in the directory of the call must not be what is imported. PCI order makes CUDA's first
+    GPU NVML's first, so that figures of both are of the same device.
+    """
+    package = str(Path(__file__).resolve().parents[2])
+    path = os.environ.get("PYTHONPATH")
+    # Pools as wide as the machine, one in each of several children, would only wait for one another.
+    share = {} if threads is None or "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(threads)}
+    return {
+        **share,
+        "PYTHONPATH": f"{package}{os.pathsep}{path}" if path else package,
+        "PYTHONSAFEPATH": "1",
+        # A user's wish for errors instead of warnings is for the user's code, not for the libraries' own.
+        "PYTHONWARNINGS": "",
+        "CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
+    }
+
+
+def last_words(outcome: Outcome) -> str:
+    """The last line that a child printed, for a summary; "" when it said nothing."""
+    lines = [line.strip() for line in outcome.output.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else ""
+
+
+def number(value: Any) -> float | None:
+    """A number as a float, None for all else; True is not a number here."""
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

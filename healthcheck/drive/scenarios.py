@@ -16,10 +16,12 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from healthcheck import child, children, limits
-from healthcheck.facts.collect import Facts
+from healthcheck.drive import budget, process
+from healthcheck.drive.activity import Sampler
 from healthcheck.facts.gpu import first_visible
-from healthcheck.measure.activity import Sampler, disturbance
+from healthcheck.facts.snapshot import Facts
+from healthcheck.judge import limits
+from healthcheck.measure.activity import disturbance
 from healthcheck.report.model import Benchmark, Variant
 from healthcheck.result import Result, Status
 from healthcheck.signals import Interrupted
@@ -58,12 +60,12 @@ class Session:
 
     device: str
     short: bool
-    deadline: children.Deadline
+    deadline: budget.Deadline
     module: str = MODULE
     limit: float = FULL_LIMIT
     gpu_index: int | None = None
-    run: children.Run = child.run
-    progress: children.Progress = lambda text: None
+    run: process.Run = process.run
+    progress: process.Progress = lambda text: None
 
 
 def listed() -> Mapping[str, ScenarioInfo]:
@@ -209,12 +211,12 @@ def _one_child(infos: Sequence[ScenarioInfo], session: Session) -> dict[str, tup
                 session.module,
                 arguments,
                 time_limit=min(session.deadline.left, session.limit),
-                environment=children.environment(),
+                environment=process.environment(),
                 on_event=note,
             )
         except Interrupted as caught:
             signal = caught
-            outcome = child.Outcome(tuple(heard), None, False, "", 0.0, interrupted=signal.name)
+            outcome = process.Outcome(tuple(heard), None, False, "", 0.0, interrupted=signal.name)
     answers = _read(infos, session, outcome)
     answers = {name: tuple(_observed(b, sampler) for b in cases) for name, cases in answers.items()}
     if signal is not None:
@@ -237,7 +239,7 @@ def _observed(benchmark: Benchmark, sampler: Sampler | None) -> Benchmark:
 
 
 def _read(
-    infos: Sequence[ScenarioInfo], session: Session, outcome: child.Outcome
+    infos: Sequence[ScenarioInfo], session: Session, outcome: process.Outcome
 ) -> dict[str, tuple[Benchmark, ...]]:
     """The cases of every scenario that came to its end, and of the one in which the child ended."""
     by_name = {info.name: info for info in infos}
@@ -273,9 +275,9 @@ def _case(info: ScenarioInfo, session: Session, event: Mapping[str, Any]) -> Ben
         return _empty(info, session, "fail", f"its answer is not understood: {where}: {first['msg']}")
 
 
-def _cut_off(info: ScenarioInfo, session: Session, outcome: child.Outcome) -> Benchmark:
+def _cut_off(info: ScenarioInfo, session: Session, outcome: process.Outcome) -> Benchmark:
     """The case in which the child ended, with the variants that it had finished."""
-    words = children.last_words(outcome)
+    words = process.last_words(outcome)
     reason = f"the process {outcome.cause}{f'; it last said: {words}' if words else ''}"
     open_case = ""
     variants: list[Variant] = []

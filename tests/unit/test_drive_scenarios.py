@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from healthcheck import benchmarks, child, children
+from healthcheck.drive import budget, process, scenarios
 from healthcheck.measure.activity import Activity
 from healthcheck.report.model import Benchmark
 from healthcheck.result import Status
@@ -63,11 +63,11 @@ def whole(*cases: Event, scenario: str = "attention") -> tuple[Event, ...]:
 class Children:
     """Plays the stack's Python: each run answers with the next outcome."""
 
-    def __init__(self, *outcomes: child.Outcome) -> None:
+    def __init__(self, *outcomes: process.Outcome) -> None:
         self.outcomes = list(outcomes)
         self.asked: list[list[str]] = []
 
-    def __call__(self, module: str, arguments: list[str], **options: Any) -> child.Outcome:
+    def __call__(self, module: str, arguments: list[str], **options: Any) -> process.Outcome:
         assert module == "healthcheck.bench"
         self.asked.append(arguments)
         outcome = self.outcomes.pop(0)
@@ -76,19 +76,19 @@ class Children:
         return outcome
 
 
-def outcome(*events: Event, code: int = 0, timed_out: bool = False, output: str = "") -> child.Outcome:
-    return child.Outcome(events, code, timed_out, output, 3.0)
+def outcome(*events: Event, code: int = 0, timed_out: bool = False, output: str = "") -> process.Outcome:
+    return process.Outcome(events, code, timed_out, output, 3.0)
 
 
-def session(run: Children, **more: Any) -> benchmarks.Session:
-    return benchmarks.Session(
-        **{"device": "cpu", "short": True, "deadline": children.Deadline(60), "run": run, **more}
+def session(run: Children, **more: Any) -> scenarios.Session:
+    return scenarios.Session(
+        **{"device": "cpu", "short": True, "deadline": budget.Deadline(60), "run": run, **more}
     )
 
 
 def measure(*events: Event, **ended: Any) -> tuple[Benchmark, ...]:
     """What is made of one child that was to measure the attention scenario."""
-    return benchmarks.measure([Info()], session(Children(outcome(*events, **ended))))
+    return scenarios.measure([Info()], session(Children(outcome(*events, **ended))))
 
 
 def only(*events: Event, **ended: Any) -> Benchmark:
@@ -97,7 +97,7 @@ def only(*events: Event, **ended: Any) -> Benchmark:
 
 
 def result(*found: Benchmark) -> Any:
-    (answer,) = benchmarks.results(found)
+    (answer,) = scenarios.results(found)
     return answer
 
 
@@ -178,14 +178,14 @@ def test_a_broken_control_is_a_warning_in_words() -> None:
 
 
 def test_a_scenario_without_cpu_form_is_skipped_there() -> None:
-    (found,) = benchmarks.measure([Info(has_cpu_form=False)], session(Children()))
+    (found,) = scenarios.measure([Info(has_cpu_form=False)], session(Children()))
     assert result(found).status is Status.SKIP
     assert found.reason == "has no CPU form"
 
 
 def test_a_scenario_that_the_time_limit_leaves_no_room_for_fails() -> None:
-    late = session(Children(), deadline=children.Deadline(0.5))
-    (found,) = benchmarks.measure([Info()], late)
+    late = session(Children(), deadline=budget.Deadline(0.5))
+    (found,) = scenarios.measure([Info()], late)
     assert "time limit" in found.reason
 
 
@@ -196,7 +196,7 @@ def test_one_child_measures_what_is_asked_for_together() -> None:
     run = Children(
         outcome(*whole(case(variant("math"))), *whole(case(variant("serial")), scenario="streams"))
     )
-    found = benchmarks.measure(TWO, session(run))
+    found = scenarios.measure(TWO, session(run))
     assert run.asked == [["attention", "streams", "--device", "cpu", "--short"]]
     assert [(b.scenario, b.status) for b in found] == [("attention", "ok"), ("streams", "ok")]
 
@@ -204,7 +204,7 @@ def test_one_child_measures_what_is_asked_for_together() -> None:
 def test_after_a_dead_child_the_rest_goes_on_in_a_new_one() -> None:
     died = outcome({"event": "start", "scenario": "attention"}, code=1)
     run = Children(died, outcome(*whole(case(variant("serial")), scenario="streams")))
-    found = benchmarks.measure(TWO, session(run))
+    found = scenarios.measure(TWO, session(run))
     assert run.asked[1] == ["streams", "--device", "cpu", "--short"]
     assert [(b.scenario, b.status) for b in found] == [("attention", "fail"), ("streams", "ok")]
 
@@ -212,7 +212,7 @@ def test_after_a_dead_child_the_rest_goes_on_in_a_new_one() -> None:
 def test_a_child_that_dies_in_the_second_leaves_the_first() -> None:
     begun = {"event": "start", "scenario": "streams"}
     run = Children(outcome(*whole(case(variant("math"))), begun, code=-9))
-    found = benchmarks.measure(TWO, session(run))
+    found = scenarios.measure(TWO, session(run))
     assert [(b.scenario, b.status) for b in found] == [("attention", "ok"), ("streams", "fail")]
 
 
@@ -222,7 +222,7 @@ def test_progress_counts_what_has_begun() -> None:
     plan = {"event": "plan", "scenario": "attention", "variants": 2}
     start, measured, end = whole(case(variant("math")))
     run = Children(outcome(start, plan, progress, progress, measured, end))
-    benchmarks.measure([Info()], session(run, progress=said.append))
+    scenarios.measure([Info()], session(run, progress=said.append))
     assert said == ["Attention", "attention one math (1 of 2)", "attention one math (2 of 2)"]
 
 
@@ -244,20 +244,20 @@ class FakeSampler:
 
     def window(self, begin: float, end: float) -> Activity:
         self.asked = (begin, end)
-        return Activity.model_construct(figures=[(begin, end)])
+        return Activity(seconds=end - begin)
 
     def surroundings(self) -> Seen:
         return Seen()
 
 
 def test_what_was_seen_from_outside_is_kept_beside_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benchmarks, "Sampler", FakeSampler)
-    monkeypatch.setattr(benchmarks, "disturbance", lambda seen: f"{seen.processes} processes")
+    monkeypatch.setattr(scenarios, "Sampler", FakeSampler)
+    monkeypatch.setattr(scenarios, "disturbance", lambda seen: f"{seen.processes} processes")
     steady = {"begin": 5.0, "end": 6.5, "calls": 7}
     events = whole(case(variant("math", steady=steady), variant("flash"), device="cuda"))
-    (found,) = benchmarks.measure([Info()], session(Children(outcome(*events)), device="cuda", gpu_index=3))
+    (found,) = scenarios.measure([Info()], session(Children(outcome(*events)), device="cuda", gpu_index=3))
     assert found.conditions["gpu"] == {"max_sm_clock_mhz": 1980, "processes": 2}
     assert found.disturbed == "2 processes"
     first, second = found.variants
-    assert first.activity is not None and second.activity is None
+    assert (first.activity, second.activity) == (Activity(seconds=1.5), None)
     assert result(found).status is Status.WARN and "2 processes" in result(found).summary

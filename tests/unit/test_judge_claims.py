@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import SEEN, activity, benchmark, peak, variant
 
-from healthcheck import claims
-from healthcheck.claims import Bound, Claims, Finding, Published, Sum
+from healthcheck.judge import claims
+from healthcheck.judge.claims import Bound, Claims, Finding, Published, Sum
 from healthcheck.report.model import Benchmark, Claim
 
 HOME = "NVIDIA GeForce RTX 4090 D"

@@ -11,13 +11,12 @@ from typing import Any
 
 import pynvml
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
+from healthcheck.drive.activity import Gpu, Recorder, Sampler
 from healthcheck.measure.activity import (
     Activity,
-    Gpu,
     Reading,
-    Recorder,
-    Sampler,
     Surroundings,
     disturbance,
     mean_inside,
@@ -475,5 +474,8 @@ def test_a_driver_that_hangs_is_not_waited_for() -> None:
 
 def test_an_activity_is_the_same_after_its_json() -> None:
     activity = record(FakeNvml(), (1.0, 40.0)).window(-1.0, 2.0)
-    assert Activity.model_validate_json(activity.model_dump_json()) == activity
+    adapter = TypeAdapter(Activity)
+    assert adapter.validate_json(adapter.dump_json(activity)) == activity
+    with pytest.raises(ValidationError, match="colour"):
+        adapter.validate_python({"seconds": 1.0, "colour": "red"})
     assert activity.figure("temperature") is None and activity.value("temperature") is None

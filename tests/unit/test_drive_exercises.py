@@ -16,11 +16,10 @@ from typing import Any
 import pytest
 from samples import GPU, HEALTHY, NO_GPU, STACK, with_, with_gpu, with_manifest
 
-from healthcheck import child, children
-from healthcheck.checks import libraries
 from healthcheck.checks.cuda import initialisation
-from healthcheck.facts.collect import Facts
+from healthcheck.drive import budget, exercises, process
 from healthcheck.facts.container import LimitsMet
+from healthcheck.facts.snapshot import Facts
 from healthcheck.remedies import known_remedy
 from healthcheck.result import Result, Status
 
@@ -93,7 +92,7 @@ if "end" in acts:
 def examine(
     tmp_path: Path,
     acts: str,
-    *exercises: Fake,
+    *asked: Fake,
     facts: Facts = HEALTHY,
     device: str = "cuda",
     limit: float = 60,
@@ -103,17 +102,19 @@ def examine(
     progress: Callable[[str], None] = lambda text: None,
     limits_met: Callable[[], LimitsMet] = LimitsMet,
     first_cure: str = "",
-) -> libraries.Examination:
+) -> exercises.Examination:
     (tmp_path / "played.py").write_text(CHILD)
 
-    def run(module: str, arguments: list[str], **options: Any) -> child.Outcome:
+    def run(module: str, arguments: list[str], **options: Any) -> process.Outcome:
         environment = {**options["environment"], "ACTS": acts}
         environment["PYTHONPATH"] = f"{tmp_path}:{environment['PYTHONPATH']}"
-        return child.run(module, arguments, python=sys.executable, **{**options, "environment": environment})
+        return process.run(
+            module, arguments, python=sys.executable, **{**options, "environment": environment}
+        )
 
-    setup = libraries.Setup(
+    setup = exercises.Setup(
         device,
-        children.Deadline(limit),
+        budget.Deadline(limit),
         why_no_gpu="see DYN-GPU-001",
         module="played",
         child_limit=child_limit,
@@ -125,14 +126,14 @@ def examine(
         limits_met=limits_met,
         first_cure=first_cure,
     )
-    return libraries.examine(exercises or (A, B, C), facts, setup)
+    return exercises.examine(asked or (A, B, C), facts, setup)
 
 
-def by_code(found: libraries.Examination) -> dict[str, Result]:
+def by_code(found: exercises.Examination) -> dict[str, Result]:
     return {r.code: r for r in found.results}
 
 
-def statuses(found: libraries.Examination) -> list[str]:
+def statuses(found: exercises.Examination) -> list[str]:
     return [r.status.value for r in found.results]
 
 
@@ -219,11 +220,11 @@ def test_a_crash_after_the_last_answer_is_told(tmp_path: Path) -> None:
 
 
 def test_a_child_that_never_answers_is_one_failure_and_not_one_for_each(tmp_path: Path) -> None:
-    def run(*_: object, **__: object) -> child.Outcome:
-        return child.Outcome((), 1, False, "No module named 'healthcheck'\n", 0.1)
+    def run(*_: object, **__: object) -> process.Outcome:
+        return process.Outcome((), 1, False, "No module named 'healthcheck'\n", 0.1)
 
-    setup = libraries.Setup("cpu", children.Deadline(60), run=run)
-    found = libraries.examine((A, B), HEALTHY, setup)
+    setup = exercises.Setup("cpu", budget.Deadline(60), run=run)
+    found = exercises.examine((A, B), HEALTHY, setup)
     assert statuses(found) == ["fail", "unknown", "unknown"]
     assert "No module named 'healthcheck'" in found.results[0].summary
 
@@ -258,16 +259,16 @@ def test_a_package_that_nobody_promised_is_skipped_by_name(tmp_path: Path) -> No
 
 
 def test_the_real_exercises_have_unique_names_and_codes_and_need_no_torch_to_be_listed() -> None:
-    exercises = libraries.listed()
-    assert len({e.name for e in exercises}) == len({e.code for e in exercises}) == len(exercises)
-    assert libraries.HARNESS[0] not in {e.code for e in exercises}
+    known = exercises.listed()
+    assert len({e.name for e in known}) == len({e.code for e in known}) == len(known)
+    assert exercises.HARNESS[0] not in {e.code for e in known}
 
 
 def test_a_cuda_that_does_not_start_is_one_finding_and_the_rest_runs_on_the_cpu() -> None:
     said = "RuntimeError: Error 804: forward compatibility was attempted on non supported HW"
     asked: list[list[str]] = []
 
-    def run(module: str, arguments: list[str], **options: Any) -> child.Outcome:
+    def run(module: str, arguments: list[str], **options: Any) -> process.Outcome:
         asked.append(arguments)
         if arguments[1] == "cuda":
             options["on_event"]({"event": "device", "error": said})
@@ -275,11 +276,11 @@ def test_a_cuda_that_does_not_start_is_one_finding_and_the_rest_runs_on_the_cpu(
             for name in arguments[2:]:
                 options["on_event"]({"event": "start", "name": name})
                 options["on_event"]({"event": "exercise", "name": name, "status": "pass", "summary": "ok"})
-        return child.Outcome((), 0, False, "", 0.1)
+        return process.Outcome((), 0, False, "", 0.1)
 
     gpu_only = dataclasses.replace(B, gpu_only=True)
-    found = libraries.examine(
-        (A, gpu_only, C), HEALTHY, libraries.Setup("cuda", children.Deadline(60), run=run)
+    found = exercises.examine(
+        (A, gpu_only, C), HEALTHY, exercises.Setup("cuda", budget.Deadline(60), run=run)
     )
     assert (found.cuda_error, found.device) == (said, "cpu")
     assert asked == [["--device", "cuda", "a", "b", "c"], ["--device", "cpu", "a", "c"]]
@@ -335,16 +336,16 @@ def test_a_number_that_is_no_error_code_is_not_read_as_one(text: str) -> None:
 @pytest.mark.parametrize(
     ("outcome", "said"),
     [
-        (child.Outcome(({"event": "device", "error": ""},), 0, False, "", 1.0), ""),
-        (child.Outcome(({"event": "device", "error": "Error 804"},), 0, False, "", 1.0), "Error 804"),
+        (process.Outcome(({"event": "device", "error": ""},), 0, False, "", 1.0), ""),
+        (process.Outcome(({"event": "device", "error": "Error 804"},), 0, False, "", 1.0), "Error 804"),
         (
-            child.Outcome((), -11, False, "noise\nlast words\n", 1.0),
+            process.Outcome((), -11, False, "noise\nlast words\n", 1.0),
             "the process that tried was ended by SIGSEGV (last words)",
         ),
     ],
 )
-def test_whether_cuda_starts_is_asked_in_a_child_that_may_die(outcome: child.Outcome, said: str) -> None:
-    assert libraries.cuda_error(children.Deadline(60), run=lambda *_, **__: outcome) == said
+def test_whether_cuda_starts_is_asked_in_a_child_that_may_die(outcome: process.Outcome, said: str) -> None:
+    assert exercises.cuda_error(budget.Deadline(60), run=lambda *_, **__: outcome) == said
 
 
 def test_a_cuda_that_starts_passes_and_one_that_is_not_wanted_is_skipped() -> None:
@@ -379,12 +380,12 @@ def test_a_cuda_that_starts_passes_and_one_that_is_not_wanted_is_skipped() -> No
     ],
 )
 def test_as_many_children_as_cores_and_memory_hold(facts: Facts, device: str, lanes: int) -> None:
-    assert libraries.room(facts, device) == lanes
+    assert exercises.room(facts, device) == lanes
 
 
 def test_the_weights_are_of_exercises_that_exist() -> None:
-    names = {e.name for e in libraries.listed()}
-    assert set(libraries.COSTS) <= names and names >= libraries.CALLS_CUBLAS
+    names = {e.name for e in exercises.listed()}
+    assert set(exercises.COSTS) <= names and names >= exercises.CALLS_CUBLAS
 
 
 def test_lanes_run_side_by_side_and_the_results_keep_the_order_of_the_list(tmp_path: Path) -> None:
@@ -453,19 +454,19 @@ def test_a_crash_at_the_end_of_a_lane_is_told_and_costs_the_others_nothing(tmp_p
 
 
 def test_lanes_that_never_answer_are_one_failure() -> None:
-    def run(*_: object, **__: object) -> child.Outcome:
-        return child.Outcome((), 1, False, "No module named 'healthcheck'\n", 0.1)
+    def run(*_: object, **__: object) -> process.Outcome:
+        return process.Outcome((), 1, False, "No module named 'healthcheck'\n", 0.1)
 
-    setup = libraries.Setup("cpu", children.Deadline(60), run=run, costs=APART)
-    found = libraries.examine((A, B, C), HEALTHY, setup)
+    setup = exercises.Setup("cpu", budget.Deadline(60), run=run, costs=APART)
+    found = exercises.examine((A, B, C), HEALTHY, setup)
     assert statuses(found) == ["fail", "unknown", "unknown", "unknown"]
     assert found.unfinished == ()
 
 
-def played(errors: Callable[[list[str]], str], asked: list[list[str]]) -> children.Run:
+def played(errors: Callable[[list[str]], str], asked: list[list[str]]) -> process.Run:
     """A child that says `errors(arguments)` when CUDA is to start, and passes all where it says nothing."""
 
-    def run(module: str, arguments: list[str], **options: Any) -> child.Outcome:
+    def run(module: str, arguments: list[str], **options: Any) -> process.Outcome:
         asked.append(arguments)
         error = errors(arguments) if arguments[1] == "cuda" else ""
         if arguments[1] == "cuda":
@@ -473,7 +474,7 @@ def played(errors: Callable[[list[str]], str], asked: list[list[str]]) -> childr
         for name in () if error else arguments[2:]:
             options["on_event"]({"event": "start", "name": name})
             options["on_event"]({"event": "exercise", "name": name, "status": "pass", "summary": "ok"})
-        return child.Outcome((), 0, False, "", 0.1)
+        return process.Outcome((), 0, False, "", 0.1)
 
     return run
 
@@ -481,8 +482,8 @@ def played(errors: Callable[[list[str]], str], asked: list[list[str]]) -> childr
 def test_a_cuda_that_starts_in_no_lane_is_one_finding() -> None:
     asked: list[list[str]] = []
     run = played(lambda arguments: "RuntimeError: Error 802: system not yet initialized", asked)
-    setup = libraries.Setup("cuda", children.Deadline(60), run=run, costs=APART)
-    found = libraries.examine((A, dataclasses.replace(B, gpu_only=True), C), HEALTHY, setup)
+    setup = exercises.Setup("cuda", budget.Deadline(60), run=run, costs=APART)
+    found = exercises.examine((A, dataclasses.replace(B, gpu_only=True), C), HEALTHY, setup)
     assert (found.cuda_error, found.device) == ("RuntimeError: Error 802: system not yet initialized", "cpu")
     assert sorted(asked[:3]) == [["--device", "cuda", name] for name in "abc"]
     assert asked[3:] == [["--device", "cpu", "a", "c"]]
@@ -493,8 +494,8 @@ def test_a_gpu_that_lets_one_child_in_serves_the_others_after_it() -> None:
     asked: list[list[str]] = []
     busy = "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable"
     run = played(lambda arguments: "" if "b" in arguments or len(asked) > 3 else busy, asked)
-    setup = libraries.Setup("cuda", children.Deadline(60), run=run, costs=APART)
-    found = libraries.examine((A, B, C), HEALTHY, setup)
+    setup = exercises.Setup("cuda", budget.Deadline(60), run=run, costs=APART)
+    found = exercises.examine((A, B, C), HEALTHY, setup)
     assert (found.cuda_error, found.device) == ("", "cuda")
     assert asked[3:] == [["--device", "cuda", "a", "c"]]
     assert statuses(found) == ["pass"] * 4
