@@ -22,7 +22,10 @@ def of_verify() -> Mapping[str, str]:
 
 def of_selftest() -> Mapping[str, str]:
     """What `healthcheck selftest` checks besides running the short benchmarks."""
-    return {**of_verify(), **of_bench(scenarios.SHORT)}
+    names: tuple[str, ...] = ()
+    with contextlib.suppress(Exception):
+        names = scenarios.at_start()
+    return {**of_verify(), **of_bench(names)}
 
 
 def of_bench(names: Iterable[str]) -> Mapping[str, str]:

@@ -73,7 +73,7 @@ def run(
 def _with_benchmarks(found: Verification, cache: Path, measure: Measure) -> Verification:
     """Short benchmarks, kept ones where there are; what is missing is measured together."""
     try:
-        kept = {name: _kept(_file(name, found, cache)) for name in scenarios.SHORT}
+        kept = {name: _kept(_file(name, found, cache)) for name in scenarios.at_start()}
         missing = [name for name, cases in kept.items() if cases is None]
         fresh = measure(missing, found) if missing else ()
     except Exception as error:  # the stack's half of the package is broken: a finding, like any other
@@ -99,7 +99,6 @@ def _measurer(deadline: budget.Deadline, progress: process.Progress) -> Measure:
             device=found.device,
             short=True,
             deadline=deadline,
-            limit=scenarios.SHORT_LIMIT,
             gpu_index=scenarios.gpu_index(found.facts),
             progress=progress,
         )
@@ -123,17 +122,23 @@ def _kept(file: Path) -> tuple[Benchmark, ...] | None:
 
 
 def _keep(file: Path, cases: Sequence[Benchmark]) -> None:
-    """Keep only what can be believed: whole, right and undisturbed."""
-    whole = all(b.status == "ok" and not b.disturbed for b in cases)
-    if not cases or not whole or any(v.status == "fail" for b in cases for v in b.variants):
+    """Keep only what can be believed and would come out so again: whole, right and undisturbed."""
+    if not cases or not all(map(_whole, cases)):
         return
     with contextlib.suppress(OSError, output.Stop):  # a read-only container simply measures each time
         file.parent.mkdir(parents=False, exist_ok=True)
         output.write(str(file), _CASES.dump_json(list(cases), indent=1).decode() + "\n")
 
 
+def _whole(case: Benchmark) -> bool:
+    """With its whole batch, and every variant measured that this machine and this stack can run."""
+    batch = case.conditions.get("batch") == case.conditions.get("batch_asked")
+    measured = all(v.status == "ok" or (v.status == "skip" and v.absent) for v in case.variants)
+    return case.status == "ok" and not case.disturbed and batch and measured
+
+
 def key(facts: Facts, device: str) -> str:
-    """What a kept result depends on: device, driver, build, the packages bound together, method."""
+    """What a kept result depends on: device, driver, build, packages bound together, code that measures."""
     manifest = facts.manifest.manifest
     installed = facts.stack.distributions or {}
     packages = {name: installed.get(name) for name in bound_together(facts)} or {
@@ -146,6 +151,7 @@ def key(facts: Facts, device: str) -> str:
         manifest.build_id if manifest else "local",
         packages,
         scenarios.method_version(),
+        scenarios.method_digest(),
         facts.container.cpu_limit or facts.container.cpus if device == "cpu" else None,
     ]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]

@@ -27,6 +27,7 @@ class ScenarioInfo:
     name: str
     title: str
     has_cpu_form: bool
+    at_start: bool
 
 
 def _discover() -> dict[str, Scenario]:
@@ -38,7 +39,7 @@ def _discover() -> dict[str, Scenario]:
 
 _FOUND = _discover()
 SCENARIOS: Mapping[str, ScenarioInfo] = MappingProxyType(
-    {name: ScenarioInfo(name, s.title, s.has_cpu_form) for name, s in _FOUND.items()}
+    {name: ScenarioInfo(name, s.title, s.has_cpu_form, s.at_start) for name, s in _FOUND.items()}
 )
 
 

@@ -312,6 +312,7 @@ SCENARIO = Scenario(
     name="attention",
     title="Attention: math against the fused kernels",
     has_cpu_form=True,
+    at_start=True,
     cases=cases,
     workload=_workload,
     inputs=_inputs,

@@ -345,6 +345,7 @@ SCENARIO = Scenario(
     name="compile",
     title="Compilation: eager, torch.compile, and the best recipe",
     has_cpu_form=True,
+    at_start=True,
     cases=cases,
     workload=_workload,
     inputs=_inputs,

@@ -20,7 +20,7 @@ from healthcheck.measure.stats import summarise
 
 Emit = Callable[[Mapping[str, Any]], None]
 Answer = dict[str, Any]
-SHORT_BUDGET = 60.0  # seconds after which no further variant is begun
+SHORT_BUDGET = 60.0  # seconds after which no further variant is begun, where the caller sets none
 FULL_BUDGET = 480.0
 SHORT_STEADY = 0.4  # seconds that a variant runs back to back, for the activity lenses
 FULL_STEADY = 1.5
@@ -80,7 +80,8 @@ def run(scenario: Scenario, device: str, short: bool, tools: Tools) -> list[Answ
     """Run `scenario` on `device`; emit and return one answer for each of its cases."""
     began = tools.now()
     tools.emit({"event": "start", "scenario": scenario.name})
-    budget = _Budget(tools.budget or (SHORT_BUDGET if short else FULL_BUDGET), began, tools.now)
+    usual = SHORT_BUDGET if short else FULL_BUDGET
+    budget = _Budget(usual if tools.budget is None else tools.budget, began, tools.now)
     answers = []
     fault = cuda_fault() if device == "cuda" else ""
     cases = scenario.cases(Machine(device, short, None if fault else _memory(device)))
@@ -157,7 +158,7 @@ def _attempt(variant: Variant, task: _Task, tools: Tools) -> Answer:
             with prepared.context():
                 return _judge(variant, prepared, task, tools)
     except Unavailable as missing:
-        return _blank(variant, "skip", str(missing))
+        return {**_blank(variant, "skip", str(missing)), "absent": True}
     except _OutOfMemory as error:
         if task.setup.batch > 1:
             raise
@@ -298,6 +299,7 @@ def _blank(variant: Variant, status: str, reason: str = "") -> Answer:
         "baseline": False,
         "status": status,
         "reason": reason,
+        "absent": False,
         "correct": None,
         "error": None,
         "tolerance": None,
@@ -335,7 +337,7 @@ def _answer(scenario: Scenario, setup: Setup, status: str, reason: str, variants
         "variants": variants,
         "bound": _bound(setup.case, variants),
         "control": _control(setup.case, variants),
-        "conditions": {**known, "seed": setup.seed, "batch": setup.batch},
+        "conditions": {**known, "seed": setup.seed, "batch": setup.batch, "batch_asked": setup.case.batch},
         "method_version": METHOD_VERSION,
     }
 

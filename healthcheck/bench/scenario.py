@@ -167,7 +167,8 @@ class Scenario:
 
     `inputs` makes what all variants of a case share; `reference` computes the right answer from it another
     way, in float64 or float32, for that part of a result which `compared` takes; `tolerance` is the relative
-    error that rounding explains; `throughput` and `cost` are the work of one call.
+    error that rounding explains; `throughput` and `cost` are the work of one call. `at_start`: its short form
+    is part of a container's self-test.
     """
 
     name: str
@@ -181,3 +182,4 @@ class Scenario:
     throughput: Callable[[Setup, Any], Throughput | None] = _unknown
     cost: Callable[[Setup, Any], Cost | None] = _unknown
     compared: Callable[[Setup, Any], Any] = _all_of_it
+    at_start: bool = False

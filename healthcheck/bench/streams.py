@@ -534,6 +534,7 @@ SCENARIO = Scenario(
     name="streams",
     title="Streams: copy beside compute, graph branches, and where they do not help",
     has_cpu_form=True,
+    at_start=True,
     cases=cases,
     workload=lambda setup: _form(setup).workload(setup),
     inputs=lambda setup: _form(setup).inputs(setup),

@@ -5,11 +5,11 @@ Exit codes: 0 fine, 1 a benchmark failed or was wrong, 2 usage, 3 the environmen
 
 from __future__ import annotations
 
-import dataclasses
 import json as json_module
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated
@@ -120,7 +120,7 @@ def run_command(
             measured, signal = _measured([known[name] for name in chosen_names], session)
         benched = scenarios.judged(measured)
         answers = (*found.results, *scenarios.results(benched))
-        found = dataclasses.replace(found, benchmarks=benched, results=answers)
+        found = replace(found, benchmarks=benched, results=answers)
     report = verify.assemble(
         "bench run",
         found,
@@ -139,7 +139,7 @@ def _measured(
     measured: list[Benchmark] = []
     for place, info in enumerate(infos):
         try:
-            measured += scenarios.measure([info], session)
+            measured += scenarios.measure([info], replace(session, to_come=len(infos) - place))
         except scenarios.Partial as cut:
             measured += cut.measured
             signal, late = cut.signal, infos[place + 1 :]

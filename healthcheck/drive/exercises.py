@@ -104,7 +104,7 @@ class Setup:
     deadline: budget.Deadline
     why_no_gpu: str = ""
     module: str = MODULE
-    child_limit: float = CHILD_LIMIT
+    child_limit: float | None = None  # seconds; None = half of the deadline's, but CHILD_LIMIT at the least
     patience: float = PATIENCE
     run: process.Run = process.run
     progress: process.Progress = lambda text: None
@@ -338,7 +338,7 @@ def _one_child(ledger: _Ledger, setup: Setup) -> None:
     outcome = setup.run(
         setup.module,
         ["--device", setup.device, *asked],
-        time_limit=min(setup.deadline.left, setup.child_limit),
+        time_limit=min(setup.deadline.left, _child_limit(setup)),
         environment=process.environment(setup.threads),
         on_event=note,
     )
@@ -348,6 +348,13 @@ def _one_child(ledger: _Ledger, setup: Setup) -> None:
         _blame(ledger, setup, outcome, running, asked=asked, before=before)
     elif not outcome.ok:
         _after_the_last(ledger, setup, outcome, asked)
+
+
+def _child_limit(setup: Setup) -> float:
+    """Whoever gives the whole more time gives each child more."""
+    if setup.child_limit is not None:
+        return setup.child_limit
+    return max(CHILD_LIMIT, setup.deadline.limit / 2)
 
 
 def _blame(

@@ -8,10 +8,12 @@ was in; what was measured before is kept, and the rest go on in a new child.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
@@ -29,9 +31,7 @@ from healthcheck.signals import Interrupted
 MODULE = "healthcheck.bench"
 HARNESS = ("DYN-BENCH-000", "benchmarks")
 GATES = ("GPU", "DRIVER", "CUDA")  # subjects of checks that say whether a GPU can be measured at all
-SHORT = ("attention", "compile", "streams")  # what a self-test runs
-SHORT_LIMIT = 150.0  # seconds for one child
-FULL_LIMIT = 900.0
+_TO_END = 0.9  # of a child's time: what begins later is skipped, so that it ends by itself
 
 
 class Partial(Exception):
@@ -52,17 +52,19 @@ class ScenarioInfo(Protocol):
     def title(self) -> str: ...
     @property
     def has_cpu_form(self) -> bool: ...
+    @property
+    def at_start(self) -> bool: ...
 
 
 @dataclass(frozen=True)
 class Session:
-    """How scenarios are run; `limit` is in seconds for each child."""
+    """How scenarios are run. `to_come`: how many children share the deadline, this one included."""
 
     device: str
     short: bool
     deadline: budget.Deadline
     module: str = MODULE
-    limit: float = FULL_LIMIT
+    to_come: int = 1
     gpu_index: int | None = None
     run: process.Run = process.run
     progress: process.Progress = lambda text: None
@@ -72,6 +74,19 @@ def listed() -> Mapping[str, ScenarioInfo]:
     """Name -> scenario, in the order of the report."""
     scenarios: Mapping[str, ScenarioInfo] = importlib.import_module(MODULE).SCENARIOS
     return scenarios
+
+
+def at_start() -> tuple[str, ...]:
+    """The scenarios whose short forms a self-test runs."""
+    return tuple(name for name, info in listed().items() if info.at_start)
+
+
+def method_digest() -> str:
+    """Of the code that measures, its workloads and variants: what another code measured is not its own."""
+    package = Path(__file__).resolve().parents[1]
+    files = sorted(f for room in ("bench", "measure", "recipes") for f in (package / room).rglob("*.py"))
+    content = b"".join(file.name.encode() + b"\0" + file.read_bytes() for file in files)
+    return hashlib.sha256(content).hexdigest()
 
 
 def method_version() -> int:
@@ -201,7 +216,9 @@ def _one_child(infos: Sequence[ScenarioInfo], session: Session) -> dict[str, tup
             what = " ".join(str(event.get(k, "")) for k in ("scenario", "case", "variant"))
             session.progress(f"{what} ({told['begun']} of {max(told.values())})")
 
-    arguments = [*titles, "--device", session.device, *(["--short"] if session.short else [])]
+    limit = session.deadline.share(session.to_come)
+    arguments = [*titles, "--device", session.device, "--seconds", f"{_TO_END * limit:.0f}"]
+    arguments += ["--short"] if session.short else []
     index = session.gpu_index if session.device == "cuda" else None
     sampler = Sampler(index) if index is not None else None
     signal: Interrupted | None = None
@@ -210,7 +227,7 @@ def _one_child(infos: Sequence[ScenarioInfo], session: Session) -> dict[str, tup
             outcome = session.run(
                 session.module,
                 arguments,
-                time_limit=min(session.deadline.left, session.limit),
+                time_limit=limit,
                 environment=process.environment(),
                 on_event=note,
             )

@@ -80,6 +80,7 @@ class Steady(Model):
 class Variant(Model):
     """One way to do a scenario's work. Times in milliseconds, one sample per run, all of them kept.
 
+    `absent`: it was skipped for want of a package or a kernel, and would be again.
     `speedup` is over the baseline, `step_gain` over the variant before. A `part` is measured for a bound and
     is no rival of the others.
     """
@@ -90,6 +91,7 @@ class Variant(Model):
     baseline: bool = False
     status: Literal["ok", "skip", "fail"]
     reason: str = ""
+    absent: bool = False
     correct: bool | None = None
     error: float | None = None
     tolerance: float | None = None

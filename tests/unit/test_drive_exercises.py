@@ -208,6 +208,18 @@ def test_a_failure_without_remedy_gets_the_line_that_repeats_it(tmp_path: Path) 
     assert found.remedy.endswith("-m played --device cuda a")
 
 
+@pytest.mark.parametrize(("whole", "child"), [(300, 150), (7200, 3600), (20, 20)])
+def test_whoever_gives_the_whole_more_time_gives_each_child_more(whole: float, child: float) -> None:
+    limits: list[float] = []
+
+    def run(module: str, arguments: list[str], **options: Any) -> process.Outcome:
+        limits.append(options["time_limit"])
+        return process.Outcome((), 1, False, "", 0.1)
+
+    exercises.examine((A,), HEALTHY, exercises.Setup("cpu", budget.Deadline(whole), run=run))
+    assert limits == [pytest.approx(child, abs=5)]
+
+
 def test_an_exercise_that_gives_no_answer_fails(tmp_path: Path) -> None:
     found = examine(tmp_path, "a=pass,b=pass,c=silent")
     assert by_code(found)["DYN-LIB-902"].status is Status.FAIL

@@ -22,6 +22,7 @@ class Info:
     name: str = "attention"
     title: str = "Attention"
     has_cpu_form: bool = True
+    at_start: bool = True
 
 
 def variant(name: str, **fields: Any) -> Event:
@@ -66,10 +67,12 @@ class Children:
     def __init__(self, *outcomes: process.Outcome) -> None:
         self.outcomes = list(outcomes)
         self.asked: list[list[str]] = []
+        self.limits: list[float] = []
 
     def __call__(self, module: str, arguments: list[str], **options: Any) -> process.Outcome:
         assert module == "healthcheck.bench"
         self.asked.append(arguments)
+        self.limits.append(options["time_limit"])
         outcome = self.outcomes.pop(0)
         for event in outcome.events:
             options["on_event"](event)
@@ -197,15 +200,30 @@ def test_one_child_measures_what_is_asked_for_together() -> None:
         outcome(*whole(case(variant("math"))), *whole(case(variant("serial")), scenario="streams"))
     )
     found = scenarios.measure(TWO, session(run))
-    assert run.asked == [["attention", "streams", "--device", "cpu", "--short"]]
+    assert [[*asked[:4], *asked[6:]] for asked in run.asked] == [
+        ["attention", "streams", "--device", "cpu", "--short"]
+    ]
     assert [(b.scenario, b.status) for b in found] == [("attention", "ok"), ("streams", "ok")]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "to_come", "limit"),
+    [(7200, 1, 7200), (7200, 5, 1440), (3600, 5, 900), (600, 5, 600)],
+    ids=["all of it", "an even part", "what one may need", "what is left"],
+)
+def test_the_time_of_the_command_is_handed_down(seconds: float, to_come: int, limit: float) -> None:
+    run = Children(outcome(*whole(case(variant("math")))))
+    scenarios.measure([Info()], session(run, deadline=budget.Deadline(seconds), to_come=to_come))
+    assert run.limits == [pytest.approx(limit, abs=5)]
+    asked = run.asked[0]
+    assert float(asked[asked.index("--seconds") + 1]) == pytest.approx(0.9 * limit, abs=5)
 
 
 def test_after_a_dead_child_the_rest_goes_on_in_a_new_one() -> None:
     died = outcome({"event": "start", "scenario": "attention"}, code=1)
     run = Children(died, outcome(*whole(case(variant("serial")), scenario="streams")))
     found = scenarios.measure(TWO, session(run))
-    assert run.asked[1] == ["streams", "--device", "cpu", "--short"]
+    assert [*run.asked[1][:3], *run.asked[1][5:]] == ["streams", "--device", "cpu", "--short"]
     assert [(b.scenario, b.status) for b in found] == [("attention", "fail"), ("streams", "ok")]
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from samples import HEALTHY, NO_GPU, STACK, with_, with_gpu, with_manifest
@@ -30,9 +31,10 @@ class Bench:
     """Measures at once, and keeps in mind what it was asked for."""
 
     def __init__(
-        self, status: str = "ok", correct: bool = True, reason: str = "", disturbed: str = ""
+        self, status: str = "ok", correct: bool = True, reason: str = "", disturbed: str = "", **more: Any
     ) -> None:
         self.status, self.correct, self.reason, self.disturbed = status, correct, reason, disturbed
+        self.batch, self.second = more.get("batch", 8), more.get("second")
         self.measured: list[str] = []
 
     def __call__(self, names: Sequence[str], found: Verification) -> tuple[Benchmark, ...]:
@@ -55,7 +57,8 @@ class Bench:
                 "status": self.status,
                 "reason": self.reason,
                 "disturbed": self.disturbed,
-                "variants": [variant],
+                "variants": [variant, *([self.second] if self.second else [])],
+                "conditions": {"batch": self.batch, "batch_asked": 8},
                 "measured": datetime.now(timezone.utc),
             }
         )
@@ -109,13 +112,30 @@ def test_checks_are_live_even_where_benchmarks_are_kept(tmp_path: Path) -> None:
         Bench(status="skip"),
         Bench(correct=False),
         Bench(disturbed="another process used the GPU"),
+        Bench(batch=4),
+        Bench(second=Variant(name="b", label="b", status="skip", reason="the time budget was used up")),
     ],
-    ids=["failed", "skipped", "wrong", "disturbed"],
+    ids=["failed", "skipped", "wrong", "disturbed", "halved", "in part"],
 )
 def test_only_good_results_are_kept(tmp_path: Path, bench: Bench) -> None:
     run(tmp_path / "c", bench)
     run(tmp_path / "c", bench)
     assert bench.measured == NAMES * 2
+
+
+def test_a_variant_that_this_stack_has_not_keeps_no_result_from_being_kept(tmp_path: Path) -> None:
+    absent = Variant(name="b", label="b", status="skip", reason="flash-attn is not here", absent=True)
+    bench = Bench(second=absent)
+    run(tmp_path / "c", bench)
+    run(tmp_path / "c", bench)
+    assert bench.measured == NAMES
+
+
+def test_what_another_code_measured_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = selftest.key(HEALTHY, "cuda")
+    assert selftest.key(HEALTHY, "cuda") == before
+    monkeypatch.setattr(selftest.scenarios, "method_digest", lambda: "another")
+    assert selftest.key(HEALTHY, "cuda") != before
 
 
 def changed() -> Iterator[Facts]:
