@@ -14,7 +14,7 @@ from healthcheck.drive import exercises, scenarios
 def of_verify() -> Mapping[str, str]:
     """Code -> title of what `healthcheck verify` checks, in the order of its report."""
     found = {check.code: check.title for check in registry.CHECKS}
-    found |= dict((INITIALISATION, exercises.HARNESS))
+    found |= dict((INITIALISATION, exercises.OTHERS, exercises.HARNESS))
     with contextlib.suppress(Exception):  # a package that does not load: verify itself says so
         found |= {exercise.code: exercise.title for exercise in exercises.listed()}
     return found | dict((verify.LIMIT,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from healthcheck.checks import registry
@@ -47,7 +47,8 @@ def verify(facts: Facts, deadline: budget.Deadline, progress: process.Progress) 
         broken = Result(*exercises.HARNESS, Status.FAIL, text, "make image  # builds the image anew")
         return Verification(facts, device, why, (*results, broken))
     examination = exercises.examine(known, facts, setup)
-    answers = (*results, initialisation(examination.cuda_error), *examination.results)
+    others = exercises.other_gpus(facts, replace(setup, device=examination.device))
+    answers = (*results, initialisation(examination.cuda_error), others, *examination.results)
     if examination.cuda_error and not why:
         why = f"see {INITIALISATION[0]}"
     return Verification(facts, examination.device, why, answers, examination.unfinished)

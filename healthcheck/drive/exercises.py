@@ -22,7 +22,7 @@ from healthcheck.checks.cuda import INITIALISATION
 from healthcheck.checks.workspace import shortage
 from healthcheck.drive import budget, lanes, process
 from healthcheck.facts.container import ContainerFacts, LimitsMet, limits_met
-from healthcheck.facts.gpu import Gpu
+from healthcheck.facts.gpu import Gpu, selected
 from healthcheck.facts.snapshot import Facts
 from healthcheck.facts.stack import normalise, stack_python
 from healthcheck.result import Result, Status
@@ -181,6 +181,56 @@ def cuda_error(deadline: budget.Deadline, run: process.Run = process.run) -> str
         return said[0]
     words = process.last_words(outcome)
     return f"the process that tried {outcome.cause}{f' ({words})' if words else ''}"
+
+
+OTHERS = ("DYN-GPU-006", "every other GPU")
+_ALONE = "gpu"  # the exercise that tries one GPU by itself
+
+
+def other_gpus(facts: Facts, setup: Setup) -> Result:
+    """Whether the GPUs compute that the libraries do not run on: each in a child that sees it alone.
+
+    CUDA's first GPU is the one that all else is tried on; a program of the user takes the others too.
+    """
+    if setup.device != "cuda":
+        return Result(*OTHERS, Status.SKIP, f"needs a GPU: {setup.why_no_gpu or 'none here'}")
+    gpus = facts.gpu.gpus or ()
+    found = selected(facts.driver.cuda_visible_devices, tuple(gpu.uuid for gpu in gpus))
+    others = (found.indices or ())[1:]
+    if not others:
+        return Result(*OTHERS, Status.SKIP, "The libraries ran on the only GPU that a program can use here.")
+    with ThreadPoolExecutor(min(len(others), MOST_LANES)) as pool:
+        answers = tuple(pool.map(lambda index: _on_gpu(index, setup), others))
+    said = [f"GPU {index} ({gpus[index].name or 'of unknown name'})" for index in others]
+    bad = [f"{name}: {answer}" for name, answer in zip(said, answers, strict=True) if answer]
+    if not bad:
+        return Result(*OTHERS, Status.PASS, f"{', '.join(said)}: product, copy and memory are right")
+    good = [index for index, answer in zip(others, answers, strict=True) if not answer]
+    # By UUID: the container's numbers need not be the host's.
+    left = ",".join(gpus[index].uuid or str(index) for index in ((found.indices or ())[0], *good))
+    return Result(
+        *OTHERS,
+        Status.FAIL,
+        "; ".join(bad),
+        f"docker run --gpus '\"device={left}\"' ...  # does without it; nvidia-smi -q on the host says more",
+    )
+
+
+def _on_gpu(index: int, setup: Setup) -> str:
+    """What is wrong with the GPU of NVML's `index`, "" where nothing is."""
+    outcome = setup.run(
+        setup.module,
+        ["--device", "cuda", _ALONE],
+        time_limit=min(setup.deadline.left, _child_limit(setup)),
+        environment={**process.environment(setup.threads), "CUDA_VISIBLE_DEVICES": str(index)},
+    )
+    for event in outcome.events:
+        if event.get("event") == "device" and event.get("error"):
+            return f"CUDA does not start on it: {event['error']}"
+        if event.get("event") == "exercise":
+            return "" if event.get("status") == "pass" else str(event.get("summary") or "no summary")
+    words = process.last_words(outcome)
+    return f"the process that tried it {outcome.cause}{f' ({words})' if words else ''}"
 
 
 def room(facts: Facts, device: str) -> int:

@@ -6,7 +6,7 @@ to its exercise for good: new exercises take new numbers.
 
 from __future__ import annotations
 
-from healthcheck.exercise import attention, audio, compile, models, quantized, torch_math, vision
+from healthcheck.exercise import attention, audio, compile, gpu, models, quantized, torch_math, vision
 from healthcheck.exercise.base import ABSENT, Exercise, Finding, Skip, Wrong
 
 __all__ = ["ABSENT", "EXERCISES", "Exercise", "Finding", "Skip", "Wrong"]
@@ -79,4 +79,5 @@ EXERCISES: tuple[Exercise, ...] = (
         "bitsandbytes",
     ),
     Exercise("torchao", "DYN-LIB-029", "torchao", "torchao", False, quantized.torchao, "torchao"),
+    Exercise("gpu", "DYN-LIB-030", "GPU by itself", "torch", True, gpu.product_copy_and_memory, "torch"),
 )

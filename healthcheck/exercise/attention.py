@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from healthcheck.exercise.base import Finding, Skip, Wrong, need
-from healthcheck.measure.compare import bound, check, eps_of, generator, poison
+from healthcheck.exercise.base import Finding, Skip, Wrong, check, need
+from healthcheck.measure.compare import bound, eps_of, generator, poison
 from healthcheck.measure.seed import fresh_seed
 
 Op = Callable[..., Any]

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from healthcheck import manifest
-from healthcheck.exercise.base import ABSENT, Finding, Skip, Wrong
-from healthcheck.measure.compare import EPS_FLOAT32, bound, check, generator
+from healthcheck.exercise.base import ABSENT, Finding, Skip, Wrong, check
+from healthcheck.measure.compare import EPS_FLOAT32, bound, generator
 from healthcheck.measure.seed import fresh_seed
 
 Op = Callable[..., Any]

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from healthcheck.measure.compare import compare
+
 ABSENT = "not part of this environment"
 SENTENCE = 300  # characters of a library's message that a summary can hold
 
@@ -83,3 +85,11 @@ def cuda_fault() -> str:
     except Exception as error:
         return " ".join(f"{type(error).__name__}: {error}".split())[:SENTENCE]
     return ""
+
+
+def check(what: str, out: Any, ref: Any, tolerance: float) -> float:
+    """Return the relative error of `out`; raise Wrong, naming `what`, when it exceeds `tolerance`."""
+    result = compare(out, ref, tolerance)
+    if not result.ok:
+        raise Wrong(f"{what} gives a wrong result: {result.sentence}")
+    return result.error

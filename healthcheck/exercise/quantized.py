@@ -6,8 +6,8 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from healthcheck.exercise.base import Finding, Wrong
-from healthcheck.measure.compare import EPS_INT8_WEIGHT, check, generator
+from healthcheck.exercise.base import Finding, Wrong, check
+from healthcheck.measure.compare import EPS_INT8_WEIGHT, generator
 from healthcheck.measure.seed import fresh_seed
 
 Op = Callable[..., Any]

@@ -7,16 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from healthcheck.exercise.base import Finding, Wrong
-from healthcheck.measure.compare import (
-    EPS_FLOAT32,
-    EPS_TF32,
-    bound,
-    check,
-    eps_of,
-    generator,
-    poison,
-)
+from healthcheck.exercise.base import Finding, Wrong, check
+from healthcheck.measure.compare import EPS_FLOAT32, EPS_TF32, bound, eps_of, generator, poison
 from healthcheck.measure.seed import fresh_seed
 
 Op = Callable[..., Any]

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from healthcheck.exercise.base import Wrong
-
 EPS_FLOAT32 = 2.0**-23
 EPS_TF32 = 2.0**-10  # also float16's
 EPS_BFLOAT16 = 2.0**-7
@@ -74,14 +72,6 @@ def compare(out: Any, ref: Any, tolerance: float) -> Comparison:
     if size == 0.0:
         return Comparison(math.inf, tolerance, "the reference is all zeros and proves nothing")
     return Comparison(float(torch.linalg.vector_norm(out - ref)) / size, tolerance)
-
-
-def check(what: str, out: Any, ref: Any, tolerance: float) -> float:
-    """Return the relative error of `out`; raise Wrong, naming `what`, when it exceeds `tolerance`."""
-    result = compare(out, ref, tolerance)
-    if not result.ok:
-        raise Wrong(f"{what} gives a wrong result: {result.sentence}")
-    return result.error
 
 
 def poison(device: str, like: Any) -> None:

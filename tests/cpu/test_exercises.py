@@ -18,6 +18,7 @@ from healthcheck.exercise import (  # noqa: E402
     attention,
     audio,
     compile,
+    gpu,
     models,
     quantized,
     torch_math,
@@ -223,3 +224,18 @@ def test_lanes_answer_as_one_lane_does() -> None:
     assert asked[0] == tuple(e.name for e in quick)
     # Ten seconds each, then the small ones in turn.
     assert set(asked[1:]) == {("numpy", "matmul", "torchvision"), ("safetensors", "sdpa", "pillow")}
+
+
+def test_a_gpu_by_itself_computes_copies_and_remembers() -> None:
+    found = gpu.product_copy_and_memory("cpu")
+    assert "64 MiB copied there and back, 64 MiB held" in found.summary
+
+
+def test_a_memory_that_forgets_one_word_is_found() -> None:
+    def forget(pattern: Any) -> Any:
+        held = pattern.clone()
+        held[12345] ^= 1
+        return held
+
+    with pytest.raises(Wrong, match="1 of 8388608 words"):
+        gpu.product_copy_and_memory("cpu", forget)

@@ -9,8 +9,8 @@ import pytest
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from healthcheck.exercise.base import Wrong  # noqa: E402
-from healthcheck.measure.compare import EPS_TF32, bound, check, compare, eps_of  # noqa: E402
+from healthcheck.exercise.base import Wrong, check  # noqa: E402
+from healthcheck.measure.compare import EPS_TF32, bound, compare, eps_of  # noqa: E402
 
 pytestmark = pytest.mark.cpu
 

@@ -536,3 +536,69 @@ def test_a_signal_ends_the_children_of_all_lanes(tmp_path: Path) -> None:
     for file in files:
         with pytest.raises(ProcessLookupError):
             os.kill(int(file.read_text()), 0)
+
+
+def gpus(count: int) -> Facts:
+    found = tuple(dataclasses.replace(GPU, index=i, uuid=f"GPU-{i}") for i in range(count))
+    return with_(HEALTHY, "gpu", gpus=found)
+
+
+def tried(
+    facts: Facts, answers: dict[str, process.Outcome], device: str = "cuda"
+) -> tuple[Result, list[str]]:
+    """The result of the other GPUs, each answering as `answers` say by its number."""
+    asked: list[str] = []
+
+    def run(module: str, arguments: list[str], **options: Any) -> process.Outcome:
+        assert arguments == ["--device", "cuda", "gpu"]
+        asked.append(options["environment"]["CUDA_VISIBLE_DEVICES"])
+        return answers[asked[-1]]
+
+    setup = exercises.Setup(device, budget.Deadline(60), why_no_gpu="see DYN-GPU-001", run=run)
+    return exercises.other_gpus(facts, setup), sorted(asked)
+
+
+def told(*events: dict[str, Any], code: int = 0) -> process.Outcome:
+    return process.Outcome(events, code, False, "", 1.0)
+
+
+RIGHT = told({"event": "device", "error": ""}, {"event": "exercise", "status": "pass", "summary": "right"})
+
+
+def test_every_gpu_that_a_program_can_use_is_tried_by_itself() -> None:
+    found, asked = tried(gpus(3), {"1": RIGHT, "2": RIGHT})
+    assert (found.status, asked) == (Status.PASS, ["1", "2"])
+    assert found.summary.count("NVIDIA GeForce RTX 4090 D") == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (told({"event": "device", "error": "Error 46"}), "CUDA does not start on it: Error 46"),
+        (told({"event": "exercise", "status": "fail", "summary": "3 words are wrong"}), "3 words are wrong"),
+        (told(code=-11), "the process that tried it was ended by SIGSEGV"),
+        (told({"event": "exercise", "status": "skip", "summary": "torch is not here"}), "torch is not here"),
+    ],
+)
+def test_another_gpu_that_does_not_compute_fails_and_can_be_left_out(
+    answer: process.Outcome, said: str
+) -> None:
+    found, _ = tried(gpus(3), {"1": answer, "2": RIGHT})
+    assert found.status is Status.FAIL
+    assert "GPU 1 (" in found.summary and said in found.summary and "GPU 2" not in found.summary
+    assert found.remedy.startswith("docker run --gpus '\"device=GPU-0,GPU-2\"'")
+
+
+@pytest.mark.parametrize(
+    ("facts", "device"),
+    [
+        (gpus(1), "cuda"),
+        (gpus(2), "cpu"),
+        (with_(gpus(2), "driver", cuda_visible_devices="1"), "cuda"),
+        (with_(gpus(2), "driver", cuda_visible_devices="MIG-1"), "cuda"),
+    ],
+    ids=["one", "no CUDA", "one chosen", "a slice"],
+)
+def test_where_there_is_no_other_gpu_none_is_tried(facts: Facts, device: str) -> None:
+    found, asked = tried(facts, {}, device)
+    assert (found.status, asked) == (Status.SKIP, [])

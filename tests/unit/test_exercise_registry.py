@@ -49,6 +49,7 @@ CODES = {  # published: a code never changes its meaning
     "einops": "DYN-LIB-027",
     "bitsandbytes": "DYN-LIB-028",
     "torchao": "DYN-LIB-029",
+    "gpu": "DYN-LIB-030",
 }
 
 
